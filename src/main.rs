@@ -1,1 +1,3 @@
-fn main(){}
+//! The binary: hands the command line to the library.
+
+fn main() {}

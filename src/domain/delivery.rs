@@ -1,0 +1,177 @@
+//! What an answer of n8n means for the event that was sent, and when it is tried again.
+
+use std::time::Duration;
+
+use super::{backoff::jittered, instant::Instant};
+
+/// The waits between attempts where a destination names none.
+pub const DEFAULT_DELAYS: [Duration; 11] = [
+    Duration::from_secs(5),
+    Duration::from_secs(30),
+    Duration::from_secs(2 * 60),
+    Duration::from_secs(10 * 60),
+    Duration::from_secs(30 * 60),
+    Duration::from_secs(2 * 3600),
+    Duration::from_secs(5 * 3600),
+    Duration::from_secs(10 * 3600),
+    Duration::from_secs(14 * 3600),
+    Duration::from_secs(20 * 3600),
+    Duration::from_secs(24 * 3600),
+];
+
+/// How one attempt ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The receiver answered.
+    Status {
+        /// The HTTP status.
+        code: u16,
+        /// How long it asks to wait, where it does.
+        retry_after: Option<Duration>,
+    },
+    /// The request cannot have reached the receiver: no address, no connection, no TLS.
+    Unreached,
+    /// The request was sent and its answer was lost: the receiver may have acted on it.
+    Lost,
+}
+
+/// What an answer means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The receiver has it.
+    Delivered,
+    /// Try again by the schedule. The attempt says nothing about the event itself.
+    Retry {
+        /// The receiver may already have acted on the event.
+        ambiguous: bool,
+        /// The shortest wait the receiver asks for.
+        at_least: Option<Duration>,
+    },
+    /// The receiver refuses this event: try again by the schedule, and give up at its end.
+    Refused,
+    /// The receiver is busy: wait, and do not count the attempt.
+    Wait(Duration),
+}
+
+/// How long a busy receiver is left alone where it does not say.
+const BUSY_WAIT: Duration = Duration::from_secs(5);
+
+/// Reads an answer. Only a 2xx is a delivery; redirects are never followed.
+pub fn judge(answer: Answer) -> Verdict {
+    let retry = |ambiguous, at_least| Verdict::Retry { ambiguous, at_least };
+    match answer {
+        Answer::Unreached => retry(false, None),
+        Answer::Lost => retry(true, None),
+        Answer::Status { code, retry_after } => match code {
+            200..=299 => Verdict::Delivered,
+            429 => Verdict::Wait(retry_after.unwrap_or(BUSY_WAIT)),
+            300..=399 | 401 | 403 | 404 | 408 | 409 | 410 | 425 => retry(false, retry_after),
+            400..=499 => Verdict::Refused,
+            // A gateway's 502 or 504, or a proxy's 524, may come after n8n began the execution.
+            502 | 504 | 520..=527 => retry(true, retry_after),
+            _ => retry(false, retry_after),
+        },
+    }
+}
+
+/// What becomes of an event after an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// It is settled.
+    Delivered,
+    /// It is tried again at this instant; `counted` says whether the attempt is spent.
+    Again {
+        /// When.
+        at: Instant,
+        /// Whether the attempt counts.
+        counted: bool,
+        /// Whether the receiver may already have acted on it.
+        ambiguous: bool,
+    },
+    /// A dead letter: it is not tried again without a person.
+    Dead,
+}
+
+/// The next step for an event that has had `attempts` counted attempts, this one included. `random` in
+/// [0, 1) spreads a wait over ±20 %.
+pub fn next(verdict: Verdict, attempts: u32, delays: &[Duration], now: Instant, random: f64) -> Next {
+    let index = usize::try_from(attempts).unwrap_or(usize::MAX).saturating_sub(1);
+    let delay = || {
+        let planned = delays.get(index).or(delays.last()).copied().unwrap_or(BUSY_WAIT);
+        planned.mul_f64(0.8 + 0.4 * random.clamp(0.0, 1.0))
+    };
+    match verdict {
+        Verdict::Delivered => Next::Delivered,
+        Verdict::Wait(wait) => {
+            Next::Again { at: now.plus(jittered(wait, random)), counted: false, ambiguous: false }
+        }
+        Verdict::Refused if index >= delays.len() => Next::Dead,
+        Verdict::Refused => Next::Again { at: now.plus(delay()), counted: true, ambiguous: false },
+        Verdict::Retry { ambiguous, at_least } => {
+            let wait = delay().max(at_least.unwrap_or_default());
+            Next::Again { at: now.plus(wait), counted: true, ambiguous }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(code: u16) -> Answer {
+        Answer::Status { code, retry_after: None }
+    }
+
+    #[test]
+    fn c35_only_2xx_is_a_delivery() {
+        let retry = Verdict::Retry { ambiguous: false, at_least: None };
+        let maybe = Verdict::Retry { ambiguous: true, at_least: None };
+        let cases = [
+            (status(200), Verdict::Delivered),
+            (status(204), Verdict::Delivered),
+            (status(302), retry),
+            (status(404), retry),
+            (status(410), retry),
+            (status(401), retry),
+            (status(408), retry),
+            (status(425), retry),
+            (status(500), retry),
+            (status(503), retry),
+            (status(524), maybe),
+            (status(400), Verdict::Refused),
+            (status(413), Verdict::Refused),
+            (status(422), Verdict::Refused),
+            (status(429), Verdict::Wait(BUSY_WAIT)),
+            (Answer::Unreached, retry),
+            (Answer::Lost, maybe),
+        ];
+        for (answer, expected) in cases {
+            assert_eq!(judge(answer), expected, "{answer:?}");
+        }
+    }
+
+    #[test]
+    fn attempts_follow_the_schedule() {
+        let delays = [Duration::from_secs(10), Duration::from_secs(100)];
+        let now = Instant::from_seconds(0);
+        let retry = judge(status(500));
+        let again =
+            |seconds| Next::Again { at: Instant::from_seconds(seconds), counted: true, ambiguous: false };
+        assert_eq!(next(retry, 1, &delays, now, 0.5), again(10));
+        assert_eq!(next(retry, 2, &delays, now, 0.5), again(100));
+        assert_eq!(next(retry, 50, &delays, now, 0.5), again(100), "an outage makes no dead letters");
+        assert_eq!(next(Verdict::Refused, 2, &delays, now, 0.5), again(100));
+        assert_eq!(next(Verdict::Refused, 3, &delays, now, 0.5), Next::Dead);
+        let patient = Verdict::Retry { ambiguous: false, at_least: Some(Duration::from_secs(60)) };
+        assert_eq!(next(patient, 1, &delays, now, 0.5), again(60));
+        assert_eq!(next(Verdict::Refused, 1, &[], now, 0.5), Next::Dead);
+    }
+
+    #[test]
+    fn a_busy_receiver_costs_no_attempt() {
+        let now = Instant::from_seconds(0);
+        let answer = Answer::Status { code: 429, retry_after: Some(Duration::from_secs(7)) };
+        let expected = Next::Again { at: Instant::from_seconds(7), counted: false, ambiguous: false };
+        assert_eq!(next(judge(answer), 1, &DEFAULT_DELAYS, now, 0.0), expected);
+    }
+}

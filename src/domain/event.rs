@@ -1,0 +1,206 @@
+//! An event: one change, in the bytes that n8n receives. The body is made once, in the transaction that
+//! stores the change, so that every attempt sends the same bytes.
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::{
+    content::Hash,
+    decide::Decision,
+    instant::Instant,
+    key::RecordKey,
+    numbers,
+    version::{Version, VersionFormat},
+};
+
+/// The kinds of change a job can send.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "each is named as the decision it tells of")]
+pub enum ChangeKind {
+    Created,
+    Updated,
+    Deleted,
+    Restored,
+}
+
+impl ChangeKind {
+    /// All kinds: what a job sends by default.
+    pub const ALL: [Self; 4] = [Self::Created, Self::Updated, Self::Deleted, Self::Restored];
+
+    /// The kind of change a decision is, if it is one.
+    pub const fn of(decision: Decision) -> Option<Self> {
+        match decision {
+            Decision::Created => Some(Self::Created),
+            Decision::Updated => Some(Self::Updated),
+            Decision::Deleted => Some(Self::Deleted),
+            Decision::Restored => Some(Self::Restored),
+            Decision::CreatedDeleted | Decision::Unchanged | Decision::Stale | Decision::StaleRead => None,
+        }
+    }
+
+    /// The `type` of the event.
+    pub const fn event_type(self) -> &'static str {
+        match self {
+            Self::Created => "record.created",
+            Self::Updated => "record.updated",
+            Self::Deleted => "record.deleted",
+            Self::Restored => "record.restored",
+        }
+    }
+}
+
+/// Whose records they are: the parts of an event that are the same for a whole job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventSource {
+    /// The job's internal id, which outlives renaming.
+    pub job_uid: String,
+    /// The job's name.
+    pub job: String,
+    /// The connector's name.
+    pub connector: String,
+    /// The stream's name.
+    pub stream: String,
+    /// How the job's versions are shown.
+    pub format: VersionFormat,
+}
+
+/// An event ready to be stored in the outbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// `evt_` and 32 hexadecimal digits: the same for the same change after any crash.
+    pub id: String,
+    /// The record's key.
+    pub key: RecordKey,
+    /// The key's position: 1 for its first event.
+    pub sequence: i64,
+    /// The kind of change.
+    pub kind: ChangeKind,
+    /// The request body, byte for byte.
+    pub body: String,
+}
+
+/// One change, with all that its event tells.
+#[derive(Debug)]
+#[expect(missing_docs, reason = "the members of the body, as the README shows it")]
+pub struct Change<'a> {
+    pub kind: ChangeKind,
+    pub key: &'a RecordKey,
+    pub version: Option<Version>,
+    pub previous_version: Option<Version>,
+    pub sequence: i64,
+    pub hash: Hash,
+    pub observed_at: Instant,
+    pub data: &'a RawValue,
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    id: &'a str,
+    r#type: &'static str,
+    job: &'a str,
+    connector: &'a str,
+    stream: &'a str,
+    partition: serde_json::Map<String, serde_json::Value>,
+    key: &'a str,
+    version: Option<serde_json::Value>,
+    previous_version: Option<serde_json::Value>,
+    sequence: i64,
+    replay: Option<&'static str>,
+    observed_at: Instant,
+    data: &'a RawValue,
+}
+
+impl Event {
+    /// Makes the event of one change. Fails only where the record's own text is not JSON.
+    pub fn new(source: &EventSource, change: &Change<'_>) -> Result<Self, serde_json::Error> {
+        let id = event_id(source, change);
+        let data = numbers::javascript_safe(change.data);
+        let body = serde_json::to_string(&Body {
+            id: &id,
+            r#type: change.kind.event_type(),
+            job: &source.job,
+            connector: &source.connector,
+            stream: &source.stream,
+            partition: serde_json::Map::new(),
+            key: change.key.as_str(),
+            version: change.version.map(|version| source.format.show(version)),
+            previous_version: change.previous_version.map(|version| source.format.show(version)),
+            sequence: change.sequence,
+            replay: None,
+            observed_at: change.observed_at,
+            data: serde_json::from_str(&data)?,
+        })?;
+        Ok(Self { id, key: change.key.clone(), sequence: change.sequence, kind: change.kind, body })
+    }
+}
+
+/// The event's id, from what makes the change this change and no other.
+fn event_id(source: &EventSource, change: &Change<'_>) -> String {
+    let version = change.version.map_or_else(|| "-".to_owned(), |version| version.0.to_string());
+    let sequence = change.sequence.to_string();
+    let hash = change.hash.hex();
+    let parts =
+        [&source.job_uid, "", change.key.as_str(), &sequence, &version, &hash, change.kind.event_type()];
+    let mut text = String::new();
+    for part in parts {
+        text.push_str(&format!("{}:{part};", part.len()));
+    }
+    format!("evt_{}", Hash::of(text.as_bytes()).hex())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source() -> EventSource {
+        EventSource {
+            job_uid: "uid".into(),
+            job: "issues".into(),
+            connector: "github".into(),
+            stream: "issues".into(),
+            format: VersionFormat::Iso8601,
+        }
+    }
+
+    fn event(sequence: i64, data: &str) -> Event {
+        let data: &RawValue = serde_json::from_str(data).unwrap();
+        let key = RecordKey::from_stored("17".into());
+        let change = Change {
+            kind: ChangeKind::Updated,
+            key: &key,
+            version: Some(Version(1_000_000)),
+            previous_version: None,
+            sequence,
+            hash: Hash::of(data.get().as_bytes()),
+            observed_at: Instant::from_seconds(2),
+            data,
+        };
+        Event::new(&source(), &change).unwrap()
+    }
+
+    #[test]
+    fn the_body_is_what_the_readme_shows() {
+        let event = event(3, r#"{"id": 17, "big": 9007199254740993}"#);
+        let expected = format!(
+            concat!(
+                r#"{{"id":"{}","type":"record.updated","job":"issues","connector":"github","stream":"issues","#,
+                r#""partition":{{}},"key":"17","version":"1970-01-01T00:00:01Z","previous_version":null,"#,
+                r#""sequence":3,"replay":null,"observed_at":"1970-01-01T00:00:02Z","#,
+                r#""data":{{"id": 17, "big": "9007199254740993"}}}}"#
+            ),
+            event.id
+        );
+        assert_eq!(event.body, expected);
+    }
+
+    #[test]
+    fn the_id_is_the_same_for_the_same_change_and_differs_for_another() {
+        assert_eq!(event(1, "{}").id, event(1, "{}").id);
+        assert_ne!(event(1, "{}").id, event(2, "{}").id);
+        assert_ne!(event(1, "{}").id, event(1, "[]").id);
+        assert!(event(1, "{}").id.starts_with("evt_") && event(1, "{}").id.len() == 36);
+    }
+}

@@ -1,0 +1,141 @@
+//! The record key: the primary key's parts as one canonical text, made from the JSON tokens themselves so
+//! that ids beyond 2^53 stay apart (field case C23).
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::numbers;
+
+/// Whether `123` and `"123"` are one key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum KeyType {
+    /// The number 123 and the text "123" are the same key: APIs change their mind about it.
+    #[default]
+    Loose,
+    /// They are two keys.
+    Strict,
+}
+
+/// The canonical text of a record's primary key.
+///
+/// One part stands as it is (`17`); several parts stand as a JSON array of texts (`["7","en"]`).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RecordKey(String);
+
+/// Why a record has no key.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeyError {
+    /// A part is absent, null or the empty text.
+    #[error("the primary key's part `{0}` is missing, null or empty")]
+    Missing(String),
+    /// A part is a list or an object.
+    #[error("the primary key's part `{0}` is not a text, number or boolean")]
+    NotScalar(String),
+    /// A part holds the character NUL, which no database keeps in a text.
+    #[error("the primary key's part `{0}` holds a NUL character")]
+    Nul(String),
+}
+
+impl RecordKey {
+    /// Makes the key from its parts, each a name (for the error) and the value found under it.
+    pub fn from_parts<'a>(
+        parts: impl IntoIterator<Item = (&'a str, Option<&'a Value>)>,
+        key_type: KeyType,
+    ) -> Result<Self, KeyError> {
+        let mut texts = parts
+            .into_iter()
+            .map(|(name, value)| part_text(name, value, key_type))
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok(Self(match texts.len() {
+            1 => texts.swap_remove(0),
+            _ => Value::from(texts).to_string(),
+        }))
+    }
+
+    /// A key as the store holds it.
+    pub fn from_stored(text: String) -> Self {
+        Self(text)
+    }
+
+    /// The canonical text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for RecordKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+fn part_text(name: &str, value: Option<&Value>, key_type: KeyType) -> Result<String, KeyError> {
+    match value {
+        None | Some(Value::Null) => Err(KeyError::Missing(name.to_owned())),
+        Some(Value::String(text)) if text.is_empty() => Err(KeyError::Missing(name.to_owned())),
+        Some(Value::String(text)) if text.contains('\0') => Err(KeyError::Nul(name.to_owned())),
+        Some(Value::String(text)) => Ok(match key_type {
+            KeyType::Loose => text.clone(),
+            KeyType::Strict => Value::from(text.as_str()).to_string(),
+        }),
+        Some(Value::Number(number)) => Ok(numbers::canonical(&number.to_string())),
+        Some(Value::Bool(flag)) => Ok(flag.to_string()),
+        Some(Value::Array(_) | Value::Object(_)) => Err(KeyError::NotScalar(name.to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(json: &str, parts: &[&str], key_type: KeyType) -> Result<String, KeyError> {
+        let value: Value = serde_json::from_str(json).unwrap();
+        RecordKey::from_parts(parts.iter().map(|part| (*part, value.get(part))), key_type).map(|key| key.0)
+    }
+
+    #[test]
+    fn c23_keys_are_the_text_of_their_tokens() {
+        let cases = [
+            (r#"{"id":9007199254740992}"#, "9007199254740992"),
+            (r#"{"id":9007199254740993}"#, "9007199254740993"),
+            (r#"{"id":18446744073709551616}"#, "18446744073709551616"),
+            (r#"{"id":123}"#, "123"),
+            (r#"{"id":"123"}"#, "123"),
+            (r#"{"id":"007"}"#, "007"),
+            (r#"{"id":7.0}"#, "7"),
+            (r#"{"id":"žaba"}"#, "žaba"),
+            (r#"{"id":true}"#, "true"),
+        ];
+        for (json, expected) in cases {
+            assert_eq!(key(json, &["id"], KeyType::Loose).as_deref(), Ok(expected), "{json}");
+        }
+    }
+
+    #[test]
+    fn strict_keys_tell_texts_from_numbers() {
+        assert_eq!(key(r#"{"id":123}"#, &["id"], KeyType::Strict).as_deref(), Ok("123"));
+        assert_eq!(key(r#"{"id":"123"}"#, &["id"], KeyType::Strict).as_deref(), Ok("\"123\""));
+    }
+
+    #[test]
+    fn composite_keys_cannot_run_into_one_another() {
+        let one = key(r#"{"a":"x\",\"y","b":"z"}"#, &["a", "b"], KeyType::Loose).unwrap();
+        let other = key(r#"{"a":"x","b":"y\",\"z"}"#, &["a", "b"], KeyType::Loose).unwrap();
+        assert_ne!(one, other);
+        assert_eq!(key(r#"{"a":7,"b":"en"}"#, &["a", "b"], KeyType::Loose).as_deref(), Ok(r#"["7","en"]"#));
+    }
+
+    #[test]
+    fn a_record_without_a_key_says_which_part_is_missing() {
+        let missing = |part: &str| Err(KeyError::Missing(part.to_owned()));
+        assert_eq!(key(r#"{"a":1}"#, &["a", "b"], KeyType::Loose), missing("b"));
+        assert_eq!(key(r#"{"a":null}"#, &["a"], KeyType::Loose), missing("a"));
+        assert_eq!(key(r#"{"a":""}"#, &["a"], KeyType::Loose), missing("a"));
+        let nul = Err(KeyError::Nul("a".to_owned()));
+        assert_eq!(key(r#"{"a":"x\u0000"}"#, &["a"], KeyType::Loose), nul);
+        assert_eq!(key(r#"{"a":[1]}"#, &["a"], KeyType::Loose), Err(KeyError::NotScalar("a".to_owned())));
+    }
+}

@@ -1,0 +1,23 @@
+//! The pure core: types and decisions, without I/O, clock or runtime.
+//!
+//! Every rule of the product is a function here with its table of cases beside it; the floors above
+//! only carry the answers out. This floor imports nothing of ours.
+
+pub mod backoff;
+pub mod clock;
+pub mod content;
+pub mod decide;
+pub mod delivery;
+pub mod event;
+pub mod fires;
+pub mod instant;
+pub mod json_path;
+pub mod key;
+pub mod numbers;
+pub mod page;
+pub mod retry_after;
+pub mod run;
+pub mod units;
+pub mod version;
+pub mod watermark;
+pub mod window;

@@ -1,0 +1,267 @@
+//! One page decided as a whole: which rows are written and which events go out, against the stored state
+//! of the keys that differ. The store calls this inside the transaction that holds those rows.
+
+use std::collections::HashMap;
+
+use serde_json::value::RawValue;
+
+use super::{
+    content::{Hash, content_hash},
+    decide::{Decision, Detect, Seen, Stored, decide},
+    event::{Change, ChangeKind, Event, EventSource},
+    instant::Instant,
+    json_path::JsonPath,
+    key::RecordKey,
+    run::Counts,
+    version::Version,
+};
+
+/// One record of a page.
+#[derive(Clone, Debug)]
+pub struct SeenRecord {
+    /// Its key.
+    pub key: RecordKey,
+    /// Its version, where it has one.
+    pub version: Option<Version>,
+    /// The hash of its bytes.
+    pub fingerprint: Hash,
+    /// The source marks it as deleted.
+    pub flagged: bool,
+    /// Its JSON text, as it came.
+    pub raw: Box<RawValue>,
+}
+
+/// The stored row of a key: its state and how many events it has had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredRecord {
+    /// The latest state.
+    pub state: Stored,
+    /// The sequence of the key's last event; 0 where it has had none.
+    pub sequence: i64,
+}
+
+/// Which changes of a run are recorded without an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Silence {
+    /// None: every change is sent.
+    Never,
+    /// The baseline run: what stood at that instant is recorded silently, what is newer is sent. Records
+    /// without a version are silent when first seen, and so are all where the versions are no instants.
+    Baseline(Option<Version>),
+}
+
+/// How a page is decided.
+#[derive(Clone, Debug)]
+pub struct PageRules {
+    /// What counts as a change.
+    pub detect: Detect,
+    /// Places left out of the content hash: the cursor field and `ignore_fields`.
+    pub ignored: Vec<JsonPath>,
+    /// The kinds of change that are sent.
+    pub emit: Vec<ChangeKind>,
+    /// Which changes are recorded without an event.
+    pub silence: Silence,
+    /// Versions above this one may still be shared by a later change.
+    pub settled_until: Option<Version>,
+    /// When the page was asked for.
+    pub asked_at: Instant,
+    /// When the page had been answered.
+    pub answered_at: Instant,
+    /// Whose records they are.
+    pub source: EventSource,
+}
+
+/// A row to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordWrite {
+    /// Its key.
+    pub key: RecordKey,
+    /// The state to store.
+    pub state: Stored,
+    /// The hash of the bytes that brought it.
+    pub fingerprint: Hash,
+    /// The sequence of its last event.
+    pub sequence: i64,
+}
+
+/// What is to be written for a page.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PageDecision {
+    /// Rows to be written, in key order.
+    pub writes: Vec<RecordWrite>,
+    /// Events to be stored with them, in key order.
+    pub events: Vec<Event>,
+    /// What was counted, without `records` and `quarantined`.
+    pub counts: Counts,
+}
+
+/// Of two sightings of one key on a page the highest version stays; a version beats none, and of equals
+/// the last one stays (field case C25). Returned in key order.
+pub fn one_of_each_key(mut records: Vec<SeenRecord>) -> Vec<SeenRecord> {
+    records.sort_by(|a, b| a.key.cmp(&b.key).then(a.version.cmp(&b.version)));
+    let mut kept: Vec<SeenRecord> = Vec::with_capacity(records.len());
+    for record in records {
+        match kept.last_mut() {
+            Some(last) if last.key == record.key => *last = record,
+            _ => kept.push(record),
+        }
+    }
+    kept
+}
+
+/// Decides the records of a page, which must hold each key once and be in key order, against the stored
+/// rows of those keys. A record whose text cannot be read is an error: the reader quarantines such before.
+pub fn decide_page(
+    records: &[SeenRecord],
+    stored: &HashMap<RecordKey, StoredRecord>,
+    rules: &PageRules,
+) -> Result<PageDecision, serde_json::Error> {
+    let mut page = PageDecision::default();
+    for record in records {
+        let before = stored.get(&record.key);
+        let seen = Seen {
+            version: record.version,
+            hash: content_hash(&serde_json::from_str(record.raw.get())?, &rules.ignored),
+            flagged: record.flagged,
+            settled: rules
+                .settled_until
+                .is_none_or(|until| record.version.is_none_or(|version| version <= until)),
+            asked_at: rules.asked_at,
+            answered_at: rules.answered_at,
+        };
+        let (decision, state) = decide(before.map(|before| &before.state), &seen, rules.detect);
+        page.counts.count(decision);
+        let Some(state) = state else { continue };
+        let mut sequence = before.map_or(0, |before| before.sequence);
+        if let Some(kind) = sent_kind(decision, record, rules) {
+            sequence += 1;
+            page.events.push(Event::new(
+                &rules.source,
+                &Change {
+                    kind,
+                    key: &record.key,
+                    version: state.version,
+                    previous_version: before.and_then(|before| before.state.version),
+                    sequence,
+                    hash: seen.hash,
+                    observed_at: rules.answered_at,
+                    data: &record.raw,
+                },
+            )?);
+            page.counts.events += 1;
+        }
+        page.writes.push(RecordWrite {
+            key: record.key.clone(),
+            state,
+            fingerprint: record.fingerprint,
+            sequence,
+        });
+    }
+    Ok(page)
+}
+
+/// The kind of event a decision sends, if it sends one.
+fn sent_kind(decision: Decision, record: &SeenRecord, rules: &PageRules) -> Option<ChangeKind> {
+    let kind = ChangeKind::of(decision).filter(|kind| rules.emit.contains(kind))?;
+    let silent = match (rules.silence, record.version) {
+        (Silence::Never, _) => false,
+        (Silence::Baseline(Some(instant)), Some(version)) => version <= instant,
+        (Silence::Baseline(_), _) => kind == ChangeKind::Created,
+    };
+    (!silent).then_some(kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::version::VersionFormat;
+
+    fn record(key: &str, version: Option<i64>, json: &str) -> SeenRecord {
+        SeenRecord {
+            key: RecordKey::from_stored(key.into()),
+            version: version.map(Version),
+            fingerprint: Hash::of(json.as_bytes()),
+            flagged: false,
+            raw: RawValue::from_string(json.into()).unwrap(),
+        }
+    }
+
+    fn rules(silence: Silence) -> PageRules {
+        PageRules {
+            detect: Detect::Version,
+            ignored: Vec::new(),
+            emit: ChangeKind::ALL.to_vec(),
+            silence,
+            settled_until: None,
+            asked_at: Instant::from_seconds(10),
+            answered_at: Instant::from_seconds(11),
+            source: EventSource {
+                job_uid: "u".into(),
+                job: "j".into(),
+                connector: "c".into(),
+                stream: "s".into(),
+                format: VersionFormat::Integer,
+            },
+        }
+    }
+
+    #[test]
+    fn c25_of_two_sightings_on_a_page_the_highest_version_stays() {
+        let page = vec![
+            record("5", Some(2), r#""b""#),
+            record("5", Some(1), r#""a""#),
+            record("5", None, r#""none""#),
+            record("4", Some(1), r#""first""#),
+            record("4", Some(1), r#""last""#),
+        ];
+        let kept = one_of_each_key(page);
+        let texts: Vec<_> = kept.iter().map(|record| (record.key.as_str(), record.raw.get())).collect();
+        assert_eq!(texts, [("4", r#""last""#), ("5", r#""b""#)]);
+    }
+
+    #[test]
+    fn the_sequence_counts_the_events_of_a_key() {
+        let known = StoredRecord {
+            state: decide(
+                None,
+                &Seen {
+                    version: Some(Version(1)),
+                    hash: Hash::of(b""),
+                    flagged: false,
+                    settled: true,
+                    asked_at: Instant::from_seconds(0),
+                    answered_at: Instant::from_seconds(0),
+                },
+                Detect::Version,
+            )
+            .1
+            .unwrap(),
+            sequence: 7,
+        };
+        let stored = HashMap::from([(RecordKey::from_stored("1".into()), known)]);
+        let records = [record("1", Some(2), "{}"), record("2", Some(1), "{}")];
+        let page = decide_page(&records, &stored, &rules(Silence::Never)).unwrap();
+        let sequences: Vec<_> =
+            page.events.iter().map(|event| (event.key.as_str(), event.sequence)).collect();
+        assert_eq!(sequences, [("1", 8), ("2", 1)]);
+        assert_eq!((page.counts.created, page.counts.updated, page.counts.events), (1, 1, 2));
+    }
+
+    #[test]
+    fn a_baseline_is_silent_about_what_stood_and_sends_what_is_newer() {
+        let records = [record("1", Some(5), "{}"), record("2", Some(6), "{}"), record("3", None, "{}")];
+        let page =
+            decide_page(&records, &HashMap::new(), &rules(Silence::Baseline(Some(Version(5))))).unwrap();
+        assert_eq!(page.writes.len(), 3);
+        assert_eq!(page.events.iter().map(|event| event.key.as_str()).collect::<Vec<_>>(), ["2"]);
+        let page = decide_page(&records, &HashMap::new(), &rules(Silence::Baseline(None))).unwrap();
+        assert!(page.events.is_empty());
+    }
+
+    #[test]
+    fn kinds_that_are_not_asked_for_are_recorded_only() {
+        let rules = PageRules { emit: vec![ChangeKind::Updated], ..rules(Silence::Never) };
+        let page = decide_page(&[record("1", Some(1), "{}")], &HashMap::new(), &rules).unwrap();
+        assert_eq!((page.writes.len(), page.events.len(), page.counts.created), (1, 0, 1));
+    }
+}

@@ -1,0 +1,98 @@
+//! What a run is called, how it ends and what it counts.
+
+use serde::Serialize;
+
+use super::decide::Decision;
+
+/// Why a window is walked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunKind {
+    /// The scheduled walk over the window at the watermark.
+    Live,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunStatus {
+    /// Still under way, or cut off by a crash.
+    Running,
+    /// Every page was read and committed.
+    Ok,
+    /// It stopped early; what it had committed stays, the watermark stays where it was.
+    Failed,
+    /// The source asks to be left alone for longer than a run may wait.
+    RateLimited,
+    /// Another run of the job was under way.
+    Skipped,
+}
+
+macro_rules! stored_names {
+    ($type:ty { $($variant:path => $name:literal),+ $(,)? }) => {
+        impl $type {
+            /// The name in the store, in JSON and in logs.
+            pub const fn name(self) -> &'static str {
+                match self { $($variant => $name),+ }
+            }
+
+            /// The value of a stored name; `None` for a name of another release.
+            pub fn from_name(name: &str) -> Option<Self> {
+                match name { $($name => Some($variant),)+ _ => None }
+            }
+        }
+    };
+}
+
+stored_names!(RunKind { Self::Live => "live" });
+stored_names!(RunStatus {
+    Self::Running => "running",
+    Self::Ok => "ok",
+    Self::Failed => "failed",
+    Self::RateLimited => "rate_limited",
+    Self::Skipped => "skipped",
+});
+
+/// What a page or a run counted. `records` is what the source returned, before two sightings of one key
+/// on one page became one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[expect(missing_docs, reason = "each is named as the decision it counts")]
+pub struct Counts {
+    pub records: u64,
+    pub created: u64,
+    pub updated: u64,
+    pub deleted: u64,
+    pub restored: u64,
+    pub unchanged: u64,
+    pub stale: u64,
+    pub quarantined: u64,
+    pub events: u64,
+}
+
+impl Counts {
+    /// Counts one decision.
+    pub fn count(&mut self, decision: Decision) {
+        match decision {
+            Decision::Created | Decision::CreatedDeleted => self.created += 1,
+            Decision::Updated => self.updated += 1,
+            Decision::Deleted => self.deleted += 1,
+            Decision::Restored => self.restored += 1,
+            Decision::Unchanged => self.unchanged += 1,
+            Decision::Stale | Decision::StaleRead => self.stale += 1,
+        }
+    }
+}
+
+impl std::ops::AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.records += other.records;
+        self.created += other.created;
+        self.updated += other.updated;
+        self.deleted += other.deleted;
+        self.restored += other.restored;
+        self.unchanged += other.unchanged;
+        self.stale += other.stale;
+        self.quarantined += other.quarantined;
+        self.events += other.events;
+    }
+}

@@ -1,0 +1,137 @@
+//! The store: every fact that has to survive a crash, behind one object-safe trait, so that SQLite and
+//! PostgreSQL tell the same story. All SQL of the project stands in this folder.
+//!
+//! A write that must be whole is one method. Leases and due times count on the database's clock alone.
+
+mod types;
+
+pub use types::*;
+
+use std::{fmt::Debug, time::Duration};
+
+use async_trait::async_trait;
+
+use crate::domain::{
+    instant::Instant,
+    page::{PageRules, SeenRecord},
+    run::RunKind,
+};
+
+/// What the engine, the outbox and the scheduler ask of a database.
+#[async_trait]
+pub trait Store: Debug + Send + Sync {
+    /// The database's time of day.
+    async fn now(&self) -> Result<Instant, StoreError>;
+
+    /// The row of the job called `name`, made with a new uid where there is none. A new row's `last_fire`
+    /// is `first_fire_after`: `None` makes the job due at once.
+    async fn register_job(&self, name: &str, first_fire_after: Option<Instant>)
+    -> Result<JobRow, StoreError>;
+
+    /// The row of a job that was registered before.
+    async fn find_job(&self, name: &str) -> Result<Option<JobRow>, StoreError>;
+
+    /// Moves the job's last fire from `expected` to `fire` under its lease; `false` where it has moved
+    /// already, so that a scheduled instant runs at most once.
+    async fn record_fire(
+        &self,
+        lease: &JobLease,
+        expected: Option<Instant>,
+        fire: Instant,
+    ) -> Result<bool, StoreError>;
+
+    /// Takes the job's lease for `ttl` where it is free or has run out, with the next epoch; `None` where
+    /// another holder has it.
+    async fn lease_job(&self, job: JobId, owner: &str, ttl: Duration)
+    -> Result<Option<JobLease>, StoreError>;
+
+    /// Prolongs a lease; `false` where it was lost.
+    async fn renew_job_lease(&self, lease: &JobLease, ttl: Duration) -> Result<bool, StoreError>;
+
+    /// Gives a lease back. Does nothing where it was lost.
+    async fn release_job_lease(&self, lease: &JobLease) -> Result<(), StoreError>;
+
+    /// How far the job has read. The row is made when first asked for, with the baseline open where
+    /// `baseline` says so.
+    async fn open_progress(&self, lease: &JobLease, baseline: bool) -> Result<Progress, StoreError>;
+
+    /// Stores the baseline instant where none is stored yet and returns the one that holds.
+    async fn fix_baseline(&self, lease: &JobLease, at: Instant) -> Result<Instant, StoreError>;
+
+    /// Opens a run. Runs of the job that a crash left open are closed as failed, `interrupted`.
+    async fn start_run(&self, lease: &JobLease, run: &NewRun) -> Result<RunId, StoreError>;
+
+    /// Decides one page and stores what follows: rows, events and the run's counts, in one transaction
+    /// that holds the job's lease row. Fails with [`StoreError::LeaseLost`], and writes nothing, under
+    /// another epoch.
+    ///
+    /// Unknown keys get a placeholder row first, then the rows that differ are locked in key order, and
+    /// only then is the page decided; rows whose fingerprint is known are neither read nor written, unless
+    /// they are deleted or provisional.
+    async fn commit_page(&self, lease: &JobLease, page: &PageCommit) -> Result<PageOutcome, StoreError>;
+
+    /// Closes a run and moves the watermark, in one transaction that holds the job's lease row.
+    async fn finish_run(&self, lease: &JobLease, run: RunId, end: &RunEnd) -> Result<(), StoreError>;
+
+    /// Takes up to `limit` events of a destination that are due, for `ttl`, each with the next fence. Only
+    /// a key's earliest unsettled event can be taken.
+    async fn claim_events(
+        &self,
+        destination: &str,
+        limit: u32,
+        ttl: Duration,
+    ) -> Result<Vec<ClaimedEvent>, StoreError>;
+
+    /// Stores an attempt and what becomes of its event; `false`, and nothing is written, where the claim's
+    /// fence was lost.
+    async fn settle_event(&self, claim: &ClaimedEvent, attempt: &Attempt) -> Result<bool, StoreError>;
+
+    /// Gives claims back that were never sent.
+    async fn release_events(&self, claims: &[ClaimedEvent]) -> Result<(), StoreError>;
+
+    /// When the next event of a destination is due, which may be in the past.
+    async fn next_due(&self, destination: &str) -> Result<Option<Instant>, StoreError>;
+
+    /// Keeps an account from asking until `until`; a later instant that is stored already stays.
+    async fn hold_account(&self, account: &str, until: Instant, reason: &str) -> Result<(), StoreError>;
+
+    /// The instant up to which an account may not ask.
+    async fn held_until(&self, account: &str) -> Result<Option<Instant>, StoreError>;
+
+    /// What a person sees of one job.
+    async fn job_view(&self, name: &str) -> Result<Option<JobView>, StoreError>;
+
+    /// What a person sees of all jobs, by name.
+    async fn job_views(&self) -> Result<Vec<JobView>, StoreError>;
+
+    /// Closes all connections.
+    async fn close(&self);
+}
+
+/// A page to be decided and stored.
+#[derive(Clone, Debug)]
+pub struct PageCommit {
+    /// The run that read it.
+    pub run: RunId,
+    /// Its number in the run, from 1.
+    pub number: u32,
+    /// How many requests the run has sent so far.
+    pub requests: u64,
+    /// Its records as they came, a key possibly more than once.
+    pub records: Vec<SeenRecord>,
+    /// Its records that could not be read.
+    pub quarantined: Vec<QuarantinedRecord>,
+    /// How it is decided.
+    pub rules: PageRules,
+    /// The destination of its events.
+    pub destination: String,
+}
+
+/// A new run.
+#[derive(Clone, Copy, Debug)]
+pub struct NewRun {
+    /// Its kind.
+    pub kind: RunKind,
+    /// The lowest version it asks for.
+    pub from: Option<crate::domain::version::Version>,
+}

@@ -1,0 +1,211 @@
+//! What goes into the store and what comes out of it, in domain types.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::domain::{
+    delivery::Next,
+    instant::Instant,
+    run::{Counts, RunKind, RunStatus},
+    version::Version,
+};
+
+/// A job's number in the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct JobId(pub i64);
+
+/// A run's number in the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct RunId(pub i64);
+
+/// A registered job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobRow {
+    /// Its number.
+    pub id: JobId,
+    /// Its internal id, which event ids are made from.
+    pub uid: String,
+    /// The last scheduled instant that was run.
+    pub last_fire: Option<Instant>,
+}
+
+/// The right to run a job, until it runs out. Under a later epoch it is void.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobLease {
+    /// The job.
+    pub job: JobId,
+    /// Who holds it.
+    pub owner: String,
+    /// Grows with every holder.
+    pub epoch: i64,
+}
+
+/// How far a job has read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// The version up to which the stream is known complete.
+    pub watermark: Option<Version>,
+    /// The `hi` of the last complete run.
+    pub complete_through: Option<Instant>,
+    /// The instant at or below which the baseline run is silent.
+    pub baseline_at: Option<Instant>,
+    /// The baseline run has not completed yet.
+    pub baseline_open: bool,
+}
+
+/// A record that could not be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuarantinedRecord {
+    /// Its text, as it came.
+    pub raw: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// What committing a page did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PageOutcome {
+    /// What the page counted.
+    pub counts: Counts,
+}
+
+/// How a run ends.
+#[derive(Clone, Debug)]
+pub struct RunEnd {
+    /// How.
+    pub status: RunStatus,
+    /// Why, where it is not ok.
+    pub reason: Option<String>,
+    /// How many requests it sent.
+    pub requests: u64,
+    /// Where the watermark moves; `None` leaves it.
+    pub watermark: Option<Version>,
+    /// The `hi` of a complete run; with it the baseline is closed.
+    pub complete_through: Option<Instant>,
+}
+
+/// An event taken for sending.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimedEvent {
+    /// Its place in the outbox.
+    pub position: i64,
+    /// Its id.
+    pub event_id: String,
+    /// The job it came from.
+    pub job: JobId,
+    /// The request body.
+    pub body: String,
+    /// Attempts that were counted before this one.
+    pub attempts: u32,
+    /// All attempts before this one.
+    pub tries: u32,
+    /// Void once another claim has a later one.
+    pub fence: i64,
+}
+
+/// One attempt to deliver an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// The HTTP status, where there was an answer.
+    pub status: Option<u16>,
+    /// What went wrong, for a person.
+    pub error: Option<String>,
+    /// The beginning of the answer's body.
+    pub answer: String,
+    /// When it was sent, by our clock.
+    pub sent_at: Instant,
+    /// How long it took.
+    pub took: Duration,
+    /// What becomes of the event. `Again` instants are by the database's clock.
+    pub next: Next,
+}
+
+/// What a person sees of one run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RunView {
+    /// Its number.
+    pub id: RunId,
+    /// Its kind.
+    pub kind: RunKind,
+    /// How it ended.
+    pub status: RunStatus,
+    /// Why, where it is not ok.
+    pub reason: Option<String>,
+    /// When it began.
+    pub started_at: Instant,
+    /// When it ended.
+    pub ended_at: Option<Instant>,
+    /// How many requests it sent.
+    pub requests: u64,
+    /// How many pages it committed.
+    pub pages: u64,
+    /// What it counted.
+    pub counts: Counts,
+}
+
+/// What a person sees of one job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobView {
+    /// Its name.
+    pub name: String,
+    /// Its row.
+    pub row: JobRow,
+    /// How far it has read; `None` before its first run.
+    pub progress: Option<Progress>,
+    /// How many keys are stored.
+    pub records: u64,
+    /// How many records are quarantined.
+    pub quarantined: u64,
+    /// Events waiting or being sent.
+    pub pending: u64,
+    /// Events delivered.
+    pub delivered: u64,
+    /// Dead letters.
+    pub dead: u64,
+    /// Who holds the lease, and until when, where it is held.
+    pub lease: Option<(String, Instant)>,
+    /// Its last run.
+    pub last_run: Option<RunView>,
+}
+
+/// Why the store could not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The `store:` setting names no database we know.
+    #[error("the store `{0}` is neither sqlite://PATH nor postgres://…")]
+    Url(String),
+    /// The database cannot be opened.
+    #[error("cannot open the store {url}: {source}")]
+    Open {
+        /// Where, without a password.
+        url: String,
+        /// Why.
+        source: sqlx::Error,
+    },
+    /// The database was made by a later release.
+    #[error(
+        "the store was written by a later release of onlynew (schema {found}, this one knows {known}): upgrade onlynew"
+    )]
+    Newer {
+        /// The database's schema.
+        found: i64,
+        /// The last schema this binary knows.
+        known: i64,
+    },
+    /// Another holder took the job over.
+    #[error("the job's lease was lost to another process; what was committed before stays")]
+    LeaseLost,
+    /// A row holds what no release writes.
+    #[error("the store holds a value that this release cannot read: {0}")]
+    Inconsistent(String),
+    /// A record's text cannot be read.
+    #[error("a record's text is not JSON: {0}")]
+    Record(#[from] serde_json::Error),
+    /// The migrations failed.
+    #[error("cannot bring the store up to date: {0}")]
+    Migrate(#[from] sqlx::migrate::MigrateError),
+    /// The database failed.
+    #[error("the store failed: {0}")]
+    Database(#[from] sqlx::Error),
+}
