@@ -5,5 +5,6 @@
 //! `telemetry` may be used by any floor. `docs/ARCHITECTURE.md` shows the way of one record through them.
 #![cfg_attr(test, expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a failing test may panic"))]
 
+pub mod config;
 pub mod domain;
 pub mod store;

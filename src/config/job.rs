@@ -1,0 +1,58 @@
+//! A job: a stream of an account, on a schedule, towards a destination, with everything it needs resolved.
+
+use std::sync::Arc;
+
+use super::{account::Account, destination::Destination, stream::Stream};
+use crate::domain::{
+    decide::Detect, event::ChangeKind, fires::Schedule, json_path::JsonPath, version::VersionFormat,
+    window::WindowRule,
+};
+
+/// A job, ready to run.
+#[derive(Debug)]
+pub struct Job {
+    /// Its name.
+    pub name: String,
+    /// Who asks.
+    pub account: Arc<Account>,
+    /// The stream's name.
+    pub stream_name: String,
+    /// What is read.
+    pub stream: Arc<Stream>,
+    /// The values of the connector's inputs, defaults filled in.
+    pub inputs: serde_json::Map<String, serde_json::Value>,
+    /// When it runs.
+    pub schedule: Schedule,
+    /// Which versions it asks for.
+    pub window: WindowRule,
+    /// What the first run sends.
+    pub first_run: FirstRun,
+    /// What counts as a change.
+    pub detect: Detect,
+    /// Places left out of the content hash: the version's field and `ignore_fields`.
+    pub ignored: Vec<JsonPath>,
+    /// The kinds of change that are sent.
+    pub emit: Vec<ChangeKind>,
+    /// Where events go.
+    pub destination: Arc<Destination>,
+}
+
+impl Job {
+    /// How the job's versions are shown; a stream without versions shows none.
+    pub fn version_format(&self) -> VersionFormat {
+        self.stream.incremental.as_ref().map_or(VersionFormat::Auto, |incremental| incremental.format)
+    }
+}
+
+/// What the first run sends.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum FirstRun {
+    /// Nothing that stood when it began: that is recorded, and only what changes afterwards is sent.
+    #[default]
+    Baseline,
+    /// Everything.
+    Emit,
+}

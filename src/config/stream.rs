@@ -1,0 +1,175 @@
+//! A stream as the reader sees it: one kind of record of a vendor's API, with every template compiled and
+//! every rule checked.
+
+use std::time::Duration;
+
+use jiff::tz::TimeZone;
+
+use super::template::{Expression, Template};
+use crate::domain::{json_path::JsonPath, key::KeyType, version::VersionFormat};
+
+/// How one kind of record is read.
+#[derive(Debug)]
+pub struct Stream {
+    /// The API's root, `https://api.example.com/v1`.
+    pub base_url: Template,
+    /// The path behind the root.
+    pub path: Template,
+    /// Query parameters, in order; a null is left out, a list repeats its name.
+    pub query: Vec<(String, Template)>,
+    /// Request headers; a null is left out.
+    pub headers: Vec<(String, Template)>,
+    /// Where the records stand in a page.
+    pub records: Records,
+    /// The parts of a record's key.
+    pub primary_key: Vec<JsonPath>,
+    /// Whether `123` and `"123"` are one key.
+    pub key_type: KeyType,
+    /// The version of a record; `None` where records have none and each run is a full walk.
+    pub incremental: Option<Incremental>,
+    /// How the next page is found.
+    pub pagination: Pagination,
+    /// What answers mean that are not data, first match wins.
+    pub errors: Vec<ErrorRule>,
+    /// Marks a record as deleted.
+    pub deleted_when: Option<Expression>,
+}
+
+/// Where the records stand in a page.
+#[derive(Debug)]
+pub struct Records {
+    /// The list.
+    pub path: JsonPath,
+    /// Keeps the records for which it holds.
+    pub filter: Option<Expression>,
+    /// What a missing or null list means.
+    pub missing: Missing,
+}
+
+/// What a missing or null record list means.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Missing {
+    /// An answer that is not data: the run fails.
+    #[default]
+    Fail,
+    /// No records, where the vendor documents it so.
+    Empty,
+}
+
+/// The version of a record.
+#[derive(Debug)]
+pub struct Incremental {
+    /// Where it stands in a record.
+    pub field: JsonPath,
+    /// How the source spells it.
+    pub format: VersionFormat,
+    /// How requests spell it.
+    pub request_format: VersionFormat,
+    /// The zone of values that name none, and of bounds.
+    pub timezone: Option<TimeZone>,
+}
+
+/// A place in an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In the body.
+    Body(JsonPath),
+    /// A header, its name in lower case.
+    Header(String),
+}
+
+/// How the next page is found, and where the answer says whether there is one.
+#[derive(Clone, Debug)]
+pub struct Pagination {
+    /// How the next page is asked for.
+    pub kind: PageKind,
+    /// A flag that is false on the last page.
+    pub has_more: Option<Place>,
+    /// The number of rows in all.
+    pub total: Option<Place>,
+}
+
+/// How the next page is asked for.
+#[derive(Clone, Debug)]
+pub enum PageKind {
+    /// There is one page.
+    Single,
+    /// `page.number` grows by one.
+    PageNumber {
+        /// The number of the first page.
+        base: u64,
+        /// The number of pages in all.
+        total_pages: Option<Place>,
+    },
+    /// `page.offset` grows by the rows received.
+    Offset,
+    /// `page.token` is what the answer says.
+    Token(Place),
+    /// `page.token` is a field of the last record of the page.
+    LastRecord(JsonPath),
+    /// The `Link` header's `next` (RFC 8288).
+    LinkHeader,
+    /// The answer holds the next page's URL.
+    NextUrl(Place),
+}
+
+/// What an answer means that is not data.
+#[derive(Debug)]
+pub struct ErrorRule {
+    /// The status it is about; `None` is any.
+    pub status: Option<u16>,
+    /// Holds for the answers it is about.
+    pub when: Option<Expression>,
+    /// What to do.
+    pub action: ErrorAction,
+    /// How long to wait first.
+    pub wait: Option<WaitRule>,
+}
+
+/// What to do about an answer that is not data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorAction {
+    /// Ask for the same page again, a bounded number of times.
+    Retry,
+    /// The source is out of patience: wait as it says, then ask for the same page again.
+    RateLimited,
+    /// Fail the run at once.
+    Fail,
+}
+
+/// How long to wait.
+#[derive(Debug)]
+pub enum WaitRule {
+    /// Always this long.
+    Fixed(Duration),
+    /// What the answer says.
+    From {
+        /// Where it says so.
+        place: Place,
+        /// The unit of a plain number.
+        unit: WaitUnit,
+        /// Picks the number out of a text, by its first group.
+        pattern: Option<regex_lite::Regex>,
+    },
+}
+
+/// The unit of a wait that an answer names.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum WaitUnit {
+    /// Seconds from now.
+    #[default]
+    Seconds,
+    /// The instant to wait for, in seconds since 1970.
+    EpochS,
+    /// The instant to wait for, in milliseconds since 1970.
+    EpochMs,
+    /// The instant to wait for, as an ISO 8601 timestamp.
+    Iso8601,
+}
