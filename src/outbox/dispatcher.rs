@@ -201,7 +201,7 @@ async fn deliver(
             "another process took this event over before its answer was stored"
         ),
         Next::Delivered => {
-            tracing::debug!(destination = %destination.name, event = %claim.event_id, ?took, "delivered")
+            tracing::debug!(destination = %destination.name, event = %claim.event_id, ?took, "delivered");
         }
         Next::Again { at, .. } => tracing::warn!(
             destination = %destination.name, event = %claim.event_id, attempt = claim.tries + 1,
