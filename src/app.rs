@@ -74,7 +74,7 @@ impl App {
     /// One run of a job now, and the delivery of what it stored and what was already due.
     pub async fn sync(&self, job: &Arc<Job>, stop: &CancellationToken) -> Result<Synced> {
         let report = self.engine.run(job, Trigger::Manual, stop).await?.context("a run asked for by hand is never put off")?;
-        let drained = self.dispatcher(&job.destination)?.drain().await?;
+        let drained = self.dispatcher(&job.destination)?.drain(stop).await?;
         let view = self.store.job_view(&job.name).await?.context("the job has no row in the store")?;
         let delivered = drained.delivered.get(&view.row.id).copied().unwrap_or_default();
         let watermark = view.progress.and_then(|progress| progress.watermark);

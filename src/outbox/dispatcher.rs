@@ -93,14 +93,14 @@ impl Dispatcher {
         while sending.join_next().await.is_some() {}
     }
 
-    /// Delivers until nothing is due, or until the destination is plainly not answering.
-    pub async fn drain(&self) -> Result<Drained, StoreError> {
+    /// Delivers until nothing is due, until the destination is plainly not answering, or until `stop`.
+    pub async fn drain(&self, stop: &CancellationToken) -> Result<Drained, StoreError> {
         let mut drained = Drained::default();
         let mut in_a_row = 0;
         let mut sending = JoinSet::new();
         loop {
             let hopeless = in_a_row >= HOPELESS.saturating_mul(self.destination.concurrency);
-            if !hopeless {
+            if !hopeless && !stop.is_cancelled() {
                 self.fill(&mut sending, Instant::default()).await?;
             }
             let Some(outcome) = sending.join_next().await else { return Ok(drained) };
