@@ -49,6 +49,7 @@ class N8n:
             # Only what n8n needs: nobody's N8N_* and proxy variables shall change what is tested here.
             "PATH": f"{node.parent}:{os.environ['PATH']}",
             "HOME": str(user_folder),
+            "TMPDIR": str(user_folder),
             "TZ": "UTC",
             "NODE_ENV": "production",
             "DB_TYPE": "postgresdb",
