@@ -5,7 +5,7 @@ use std::{borrow::Cow, path::Path, str::FromStr, sync::Arc, time::Duration};
 
 use sqlx::{
     Connection, Pool, Postgres, SqlSafeStr, Sqlite,
-    migrate::{MigrateError, Migration, MigrationType, Migrator},
+    migrate::{Migrate, MigrateError, Migration, MigrationType, Migrator},
     postgres::{PgConnectOptions, PgPoolOptions},
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
@@ -95,7 +95,7 @@ fn make_private_file(path: &Path) -> std::io::Result<()> {
 /// All migrations inside one writing transaction: sqlx does not lock a SQLite file while it migrates.
 async fn migrate_sqlite(pool: &Pool<Sqlite>, migrations: &Migrator) -> Result<(), StoreError> {
     let mut transaction = pool.begin_with(Sqlite::BEGIN).await?;
-    migrations.run(&mut *transaction).await.map_err(|error| newer(error, migrations))?;
+    run(migrations, &mut *transaction).await?;
     transaction.commit().await?;
     Ok(())
 }
@@ -103,18 +103,19 @@ async fn migrate_sqlite(pool: &Pool<Sqlite>, migrations: &Migrator) -> Result<()
 /// sqlx holds an advisory lock of the session meanwhile; a session that failed is closed to let go of it.
 async fn migrate_postgres(pool: &Pool<Postgres>, migrations: &Migrator) -> Result<(), StoreError> {
     let mut connection = pool.acquire().await?.detach();
-    let migrated = migrations.run(&mut connection).await;
+    let migrated = run(migrations, &mut connection).await;
     let closed = connection.close().await;
-    migrated.map_err(|error| newer(error, migrations))?;
+    migrated?;
     Ok(closed?)
 }
 
-fn newer(error: MigrateError, migrations: &Migrator) -> StoreError {
+/// sqlx's own way round a future that the compiler cannot tell to be `Send`; `Migrator::run` is this.
+async fn run<C: Migrate>(migrations: &Migrator, connection: &mut C) -> Result<(), StoreError> {
     let known = migrations.iter().map(|migration| migration.version).max().unwrap_or(0);
-    match error {
+    migrations.run_direct(None, connection, false).await.map_err(|error| match error {
         MigrateError::VersionMissing(found) if found > known => StoreError::Newer { found, known },
         error => StoreError::Migrate(error),
-    }
+    })
 }
 
 pub(super) fn is_retried<DB: Dialect>(error: &sqlx::Error) -> bool {
@@ -147,7 +148,7 @@ fn without_password(url: &str) -> String {
     match url::Url::parse(url) {
         Ok(mut parsed) if parsed.password().is_some() => {
             // Fails only for URLs that cannot have a password.
-            let _ = parsed.set_password(Some("…"));
+            let _ = parsed.set_password(Some("***"));
             parsed.into()
         }
         Ok(parsed) => parsed.into(),
