@@ -1,4 +1,4 @@
-//! Where SQLite and PostgreSQL differ, and nothing else: how a writing transaction begins, a few words of
+//! Where `SQLite` and `PostgreSQL` differ, and nothing else: how a writing transaction begins, a few words of
 //! SQL, and which errors are worth a second try.
 //!
 //! Statements are written once, in the SQL that both databases share; the words in braces that stand in
@@ -95,18 +95,18 @@ impl Dialect for Postgres {
 /// A database that runs statements: the bounds that sqlx needs for it, said once.
 pub trait Runs: Database {
     /// Runs a statement for its rows.
-    fn all<'c>(
-        connection: &'c mut Self::Connection,
+    fn all(
+        connection: &mut Self::Connection,
         sql: String,
         arguments: Self::Arguments,
-    ) -> BoxFuture<'c, Result<Vec<Self::Row>, sqlx::Error>>;
+    ) -> BoxFuture<'_, Result<Vec<Self::Row>, sqlx::Error>>;
 
     /// Runs a statement for what it writes.
-    fn run<'c>(
-        connection: &'c mut Self::Connection,
+    fn run(
+        connection: &mut Self::Connection,
         sql: String,
         arguments: Self::Arguments,
-    ) -> BoxFuture<'c, Result<Self::QueryResult, sqlx::Error>>;
+    ) -> BoxFuture<'_, Result<Self::QueryResult, sqlx::Error>>;
 }
 
 impl<DB: Database> Runs for DB
@@ -114,19 +114,19 @@ where
     for<'c> &'c mut DB::Connection: Executor<'c, Database = DB>,
     DB::Arguments: IntoArguments<DB> + 'static,
 {
-    fn all<'c>(
-        connection: &'c mut DB::Connection,
+    fn all(
+        connection: &mut DB::Connection,
         sql: String,
         arguments: DB::Arguments,
-    ) -> BoxFuture<'c, Result<Vec<DB::Row>, sqlx::Error>> {
+    ) -> BoxFuture<'_, Result<Vec<DB::Row>, sqlx::Error>> {
         connection.fetch_all(sqlx::query_with(AssertSqlSafe(sql), arguments))
     }
 
-    fn run<'c>(
-        connection: &'c mut DB::Connection,
+    fn run(
+        connection: &mut DB::Connection,
         sql: String,
         arguments: DB::Arguments,
-    ) -> BoxFuture<'c, Result<DB::QueryResult, sqlx::Error>> {
+    ) -> BoxFuture<'_, Result<DB::QueryResult, sqlx::Error>> {
         connection.execute(sqlx::query_with(AssertSqlSafe(sql), arguments))
     }
 }
@@ -186,7 +186,7 @@ impl<DB: Dialect> Statement<DB> {
         self
     }
 
-    /// Adds a text. NUL, which PostgreSQL cannot keep in a text, becomes the sign for it.
+    /// Adds a text. NUL, which `PostgreSQL` cannot keep in a text, becomes the sign for it.
     pub fn text(self, value: &str) -> Self {
         self.bind(without_nul(value))
     }

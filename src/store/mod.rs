@@ -1,5 +1,5 @@
-//! The store: every fact that has to survive a crash, behind one object-safe trait, so that SQLite and
-//! PostgreSQL tell the same story. All SQL of the project stands in this folder.
+//! The store: every fact that has to survive a crash, behind one object-safe trait, so that `SQLite` and
+//! `PostgreSQL` tell the same story. All SQL of the project stands in this folder.
 //!
 //! A write that must be whole is one method. Leases and due times count on the database's clock alone.
 

@@ -4,7 +4,8 @@
 use std::{borrow::Cow, path::Path, str::FromStr, sync::Arc, time::Duration};
 
 use sqlx::{
-    Connection, Pool, Postgres, SqlSafeStr, Sqlite,
+    Connection, PgConnection, Pool, SqlSafeStr, Sqlite,
+    error::DatabaseError,
     migrate::{Migrate, MigrateError, Migration, MigrationType, Migrator},
     postgres::{PgConnectOptions, PgPoolOptions},
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
@@ -19,17 +20,17 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// process wait for one another here.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How many connections read a SQLite file beside the one that writes.
+/// How many connections read a `SQLite` file beside the one that writes.
 const READERS: u32 = 4;
 
-/// How many connections a process holds to PostgreSQL.
+/// How many connections a process holds to `PostgreSQL`.
 const POSTGRES_CONNECTIONS: u32 = 10;
 
 /// What the write-ahead log is cut back to after a checkpoint, in bytes (field case S8).
 const JOURNAL_LIMIT: &str = "67108864";
 
 /// Opens `sqlite://PATH` (made where it is missing; relative paths start at the working directory) or
-/// `postgres://…`, and brings its schema up to date. A SQLite file is made readable by its owner alone.
+/// `postgres://…`, and brings its schema up to date. A `SQLite` file is made readable by its owner alone.
 pub async fn open(url: &str) -> Result<Arc<dyn Store>, StoreError> {
     match url.split_once("://") {
         Some(("sqlite", path)) if !path.is_empty() && path != ":memory:" => open_sqlite(url, path).await,
@@ -73,17 +74,21 @@ async fn open_sqlite(url: &str, path: &str) -> Result<Arc<dyn Store>, StoreError
 async fn open_postgres(url: &str) -> Result<Arc<dyn Store>, StoreError> {
     let failed = |source| StoreError::Open { url: without_password(url), source };
     let options = PgConnectOptions::from_str(url).map_err(failed)?.application_name("onlynew");
+    // A connection of its own first: a pool would go on knocking at a server that is not there.
+    let mut connection = PgConnection::connect_with(&options).await.map_err(failed)?;
+    // sqlx locks for the whole session, which therefore ends here, whether it migrated or failed.
+    let migrated = run(&postgres_migrations(), &mut connection).await;
+    let closed = connection.close().await;
+    migrated?;
+    closed?;
     let pool = PgPoolOptions::new()
         .max_connections(POSTGRES_CONNECTIONS)
         .acquire_timeout(ACQUIRE_TIMEOUT)
-        .connect_with(options)
-        .await
-        .map_err(failed)?;
-    migrate_postgres(&pool, &postgres_migrations()).await?;
+        .connect_lazy_with(options);
     Ok(Arc::new(SqlStore::new(pool.clone(), pool)))
 }
 
-/// SQLite's log and index files take over the mode of the database file.
+/// `SQLite`'s log and index files take over the mode of the database file.
 fn make_private_file(path: &Path) -> std::io::Result<()> {
     let mut options = std::fs::OpenOptions::new();
     options.create(true).append(true);
@@ -92,21 +97,12 @@ fn make_private_file(path: &Path) -> std::io::Result<()> {
     options.open(path).map(drop)
 }
 
-/// All migrations inside one writing transaction: sqlx does not lock a SQLite file while it migrates.
+/// All migrations inside one writing transaction: sqlx does not lock a `SQLite` file while it migrates.
 async fn migrate_sqlite(pool: &Pool<Sqlite>, migrations: &Migrator) -> Result<(), StoreError> {
     let mut transaction = pool.begin_with(Sqlite::BEGIN).await?;
     run(migrations, &mut *transaction).await?;
     transaction.commit().await?;
     Ok(())
-}
-
-/// sqlx holds an advisory lock of the session meanwhile; a session that failed is closed to let go of it.
-async fn migrate_postgres(pool: &Pool<Postgres>, migrations: &Migrator) -> Result<(), StoreError> {
-    let mut connection = pool.acquire().await?.detach();
-    let migrated = run(migrations, &mut connection).await;
-    let closed = connection.close().await;
-    migrated?;
-    Ok(closed?)
 }
 
 /// sqlx's own way round a future that the compiler cannot tell to be `Send`; `Migrator::run` is this.
@@ -119,7 +115,7 @@ async fn run<C: Migrate>(migrations: &Migrator, connection: &mut C) -> Result<()
 }
 
 pub(super) fn is_retried<DB: Dialect>(error: &sqlx::Error) -> bool {
-    let code = error.as_database_error().and_then(|error| error.code());
+    let code = error.as_database_error().and_then(DatabaseError::code);
     code.is_some_and(|code| DB::RETRIED.contains(&code.as_ref()))
 }
 

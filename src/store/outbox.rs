@@ -4,7 +4,7 @@
 //! which names the earliest of them. Only heads are claimed, so that two claims can never hold one key,
 //! events that wait behind a head cost nothing, and a key's events go out by sequence.
 //!
-//! Why no event is left without a head, and nothing deadlocks, on PostgreSQL (on SQLite every writing
+//! Why no event is left without a head, and nothing deadlocks, on `PostgreSQL` (on `SQLite` every writing
 //! transaction is alone):
 //! - [`insert`] meets an existing head with an update, which locks it. A settlement of that key locks the
 //!   same row first and looks for the next event in a later statement, which sees all that was committed

@@ -186,12 +186,9 @@ async fn quarantine<DB: Dialect>(
         return Ok(());
     }
     let broken = |record: &QuarantinedRecord| {
-        let bytes = record.raw.as_bytes();
-        let raw = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        (
-            Hash::of(bytes),
-            Broken { raw_hash: Hash::of(bytes).hex(), raw, reason: without_nul(&record.reason) },
-        )
+        let raw_hash = Hash::of(record.raw.as_bytes());
+        let raw = hex(record.raw.as_bytes());
+        (raw_hash, Broken { raw_hash: raw_hash.hex(), raw, reason: without_nul(&record.reason) })
     };
     // One of each, since no statement may write a row twice.
     let broken: HashMap<Hash, Broken> = page.quarantined.iter().map(broken).collect();
@@ -215,4 +212,9 @@ async fn quarantine<DB: Dialect>(
     .run(db)
     .await?;
     Ok(())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let digit = |half: u8| char::from_digit(u32::from(half), 16).unwrap_or_default();
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }

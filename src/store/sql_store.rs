@@ -17,7 +17,7 @@ use crate::domain::instant::Instant;
 /// How often a transaction is done in all where the database undoes it for another one's sake.
 const TRIES: u32 = 5;
 
-/// A store on one database. On SQLite one connection writes and a few read; on PostgreSQL both are the
+/// A store on one database. On `SQLite` one connection writes and a few read; on `PostgreSQL` both are the
 /// same pool.
 #[derive(Debug)]
 pub struct SqlStore<DB: Dialect> {

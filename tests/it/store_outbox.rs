@@ -268,7 +268,7 @@ async fn the_next_due_instant_is_told(database: Database) {
     let now = store.now().await.unwrap();
     assert!(store.next_due(DESTINATION).await.unwrap().unwrap() <= now);
     let claim = claim_one(&store).await;
-    let later = now.plus(Duration::from_secs(60));
+    let later = now.plus(Duration::from_mins(1));
     assert!(store.settle_event(&claim, &again(later, true)).await.unwrap());
     assert_eq!(store.next_due(DESTINATION).await.unwrap(), Some(later));
     assert_eq!(self::claim(&store).await, []);

@@ -22,7 +22,7 @@ use serde_json::value::RawValue;
 pub const DESTINATION: &str = "n8n";
 
 /// A lease longer than any test.
-pub const LONG: Duration = Duration::from_secs(600);
+pub const LONG: Duration = Duration::from_mins(10);
 
 /// A job that is being run.
 #[derive(Clone)]
