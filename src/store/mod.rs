@@ -3,8 +3,19 @@
 //!
 //! A write that must be whole is one method. Leases and due times count on the database's clock alone.
 
+mod account;
+mod dialect;
+mod job;
+mod open;
+mod outbox;
+mod page;
+mod rows;
+mod run;
+mod sql_store;
 mod types;
+mod view;
 
+pub use open::open;
 pub use types::*;
 
 use std::{fmt::Debug, time::Duration};
