@@ -1,13 +1,48 @@
 //! The configuration: jobs.yaml and connector files, turned into checked types. Everything that can be
 //! known to be wrong before a run starts is found here, all of it at once.
+//!
+//! The way of a file: `tree` reads the YAML, `fill` puts the variables in, `check` holds it against the
+//! schema, `de` makes the types of `file` and `connector_file` of it, `resolve` makes a [`Config`] of those.
 
 pub mod account;
+pub mod catalog;
+mod check;
+mod connector;
+mod connector_file;
+mod credentials;
+mod de;
 pub mod destination;
+mod destinations;
+mod error;
+mod file;
+mod fill;
+mod inputs;
 pub mod job;
+mod resolve;
+mod rules;
+pub mod schema;
 pub mod stream;
+mod streams;
 pub mod template;
+mod text;
+mod tree;
+mod values;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
+
+pub use error::{ConfigError, ConfigErrors};
+
+use catalog::Catalog;
+use check::Checker;
+use error::{Problem, Problems};
+use fill::Filler;
+use resolve::Resolver;
+
+/// The largest jobs.yaml or connector file that is read, in bytes.
+const MAX_FILE: u64 = 4 << 20;
+
+/// Where a `${NAME}` gets its value.
+pub type Env<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// A jobs.yaml, checked whole.
 #[derive(Debug)]
@@ -18,4 +53,60 @@ pub struct Config {
     pub jobs: BTreeMap<String, Arc<job::Job>>,
     /// What is allowed but probably not meant, for a person.
     pub warnings: Vec<String>,
+}
+
+/// Reads a jobs.yaml and the connectors it names; connectors in the folder `connectors` beside it come
+/// before the ones that are built in. Fails with everything that is wrong.
+pub fn load(path: &Path, env: Env<'_>) -> Result<Config, ConfigErrors> {
+    let text = read(path).map_err(|reason| {
+        let help = "`onlynew init` writes a jobs.yaml to start from; `--config PATH` names another one";
+        ConfigErrors::unreadable(path, format!("this file cannot be read: {reason}"), Some(help.to_owned()))
+    })?;
+    let folder = path.parent().unwrap_or(Path::new(""));
+    load_str(&path.display().to_string(), &text, folder, env)
+}
+
+/// Reads a configuration from a text. `name` is what errors call it, `folder` where relative paths and the
+/// folder `connectors` are looked for.
+pub fn load_str(name: &str, text: &str, folder: &Path, env: Env<'_>) -> Result<Config, ConfigErrors> {
+    let problems = Problems::default();
+    let resolved = resolve_text(name, text, folder, env, &problems);
+    let warnings = problems.finish()?;
+    match resolved {
+        Some((store, jobs)) => Ok(Config { store, jobs, warnings }),
+        None => Err(ConfigErrors::unreadable(Path::new(name), "it cannot be used".to_owned(), None)),
+    }
+}
+
+type Resolved = (String, BTreeMap<String, Arc<job::Job>>);
+
+fn resolve_text(
+    name: &str,
+    text: &str,
+    folder: &Path,
+    env: Env<'_>,
+    problems: &Problems,
+) -> Option<Resolved> {
+    let file = problems.open(name, text);
+    let mut tree = tree::parse(file, text, problems)?;
+    Filler { env, folder, problems }.fill(&mut tree);
+    if !Checker::new(&schema::JOBS, problems).document(&mut tree) {
+        return None;
+    }
+    match de::from_node::<file::JobsFile>(&tree) {
+        Ok(jobs) => Resolver::new(Catalog::beside(folder), folder, problems).config(jobs),
+        Err(error) => {
+            problems.add(Problem::new(tree.span, error.to_string()));
+            None
+        }
+    }
+}
+
+/// Reads a text file of bounded size; fails with the reason in words.
+fn read(path: &Path) -> Result<String, String> {
+    let size = fs::metadata(path).map_err(|error| fill::reason(&error))?.len();
+    if size > MAX_FILE {
+        return Err("it is larger than 4 MiB".to_owned());
+    }
+    fs::read_to_string(path).map_err(|error| fill::reason(&error))
 }

@@ -1,6 +1,11 @@
-//! Everything that needs more than one floor, or a database, in one binary.
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a failing test may panic")]
+//! Everything that needs more than one floor, a database or a network, in one binary.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a failing test may panic")]
 
+mod cases_delivery;
+mod cases_reading;
+mod cli;
+mod config;
+mod floors;
 mod store_jobs;
 mod store_open;
 mod store_outbox;

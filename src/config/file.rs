@@ -1,0 +1,239 @@
+//! jobs.yaml as it is written: the types that the schema and its descriptions are derived from.
+//! The checked form that the engine uses is made of these in `resolve`.
+
+use std::{borrow::Cow, num::NonZeroU32};
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::Deserialize;
+
+use super::{
+    connector_file::{RateLimitFile, SourceFile},
+    de::{Entries, Spanned},
+    job::FirstRun,
+    text::{DurationForm, Literal, PathForm, SecretForm, StartForm, TextOr, ZoneForm},
+};
+use crate::domain::{decide::Detect, event::ChangeKind};
+
+/// What onlynew polls, and where it sends what is new.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct JobsFile {
+    /// The version of this file's format: 1.
+    #[schemars(with = "Option<u32>", extend("default" = 1))]
+    pub(super) version: Option<Spanned<u32>>,
+    /// Where onlynew keeps what it has seen: `sqlite://PATH` (a relative path starts at this file's folder)
+    /// or `postgres://USER:PASSWORD@HOST/DATABASE`.
+    #[schemars(extend("default" = "sqlite://onlynew.db"))]
+    pub(super) store: Option<Spanned<String>>,
+    /// Accounts by name: a connector with credentials. All jobs of an account share one rate limit.
+    pub(super) accounts: Option<Entries<Spanned<AccountFile>>>,
+    /// Destinations by name: the n8n webhooks that receive what is new.
+    pub(super) destinations: Option<Entries<Spanned<DestinationFile>>>,
+    /// Jobs by name: a stream of an account, on a schedule, towards a destination.
+    pub(super) jobs: Entries<Spanned<JobFile>>,
+}
+
+/// A connector with credentials.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AccountFile {
+    /// The connector's name. `onlynew connectors list` shows them.
+    pub(super) connector: Spanned<String>,
+    /// The credentials.
+    pub(super) auth: Option<Spanned<CredentialsFile>>,
+    /// Values for the connector's inputs, for all jobs of this account.
+    pub(super) with: Option<Entries<Spanned<Literal>>>,
+    /// How often the account may ask. Default: the connector's.
+    pub(super) rate_limit: Option<RateLimitFile>,
+}
+
+/// Credentials for a source. Which ones are needed is the connector's to say.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CredentialsFile {
+    /// The way of signing requests. Default: the one that the other keys fit.
+    pub(super) r#type: Option<Spanned<AuthType>>,
+    /// The token of `bearer`.
+    #[schemars(with = "Option<SecretForm>")]
+    pub(super) token: Option<Spanned<String>>,
+    /// The user's name of `basic`.
+    #[schemars(with = "Option<SecretForm>")]
+    pub(super) username: Option<Spanned<String>>,
+    /// The password of `basic`. Default: empty.
+    #[schemars(with = "Option<SecretForm>")]
+    pub(super) password: Option<Spanned<String>>,
+    /// The key of `api_key`.
+    #[schemars(with = "Option<SecretForm>")]
+    pub(super) key: Option<Spanned<String>>,
+}
+
+/// A way of signing requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum AuthType {
+    /// Not at all.
+    None,
+    /// `Authorization: Bearer TOKEN`.
+    Bearer,
+    /// `Authorization: Basic …`, from a user's name and a password.
+    Basic,
+    /// A key in a header, a query parameter or a cookie.
+    ApiKey,
+}
+
+/// An n8n webhook.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DestinationFile {
+    /// The production URL of an n8n Webhook trigger: `https://HOST/webhook/PATH`.
+    pub(super) url: Spanned<String>,
+    /// The credentials that the Webhook trigger asks for.
+    pub(super) auth: Option<Spanned<WebhookAuthFile>>,
+    /// How many deliveries may be under way at once.
+    #[schemars(with = "Option<NonZeroU32>", extend("default" = 4))]
+    pub(super) concurrency: Option<Spanned<NonZeroU32>>,
+    /// How long an answer may take before the attempt counts as failed.
+    #[schemars(with = "Option<DurationForm>", extend("default" = "30s"))]
+    pub(super) timeout: Option<Spanned<String>>,
+    /// How failed deliveries are tried again.
+    pub(super) retry: Option<RetryFile>,
+}
+
+/// Credentials as n8n's Webhook trigger knows them.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct WebhookAuthFile {
+    /// The trigger's `Authentication`. Default: the one that the other keys fit.
+    pub(super) r#type: Option<Spanned<WebhookAuthType>>,
+    /// The header's name of `header`.
+    pub(super) name: Option<Spanned<String>>,
+    /// The header's value of `header`.
+    #[schemars(with = "Option<SecretForm>")]
+    pub(super) value: Option<Spanned<String>>,
+    /// The token of `bearer`.
+    #[schemars(with = "Option<SecretForm>")]
+    pub(super) token: Option<Spanned<String>>,
+    /// The user's name of `basic`.
+    #[schemars(with = "Option<SecretForm>")]
+    pub(super) username: Option<Spanned<String>>,
+    /// The password of `basic`.
+    #[schemars(with = "Option<SecretForm>")]
+    pub(super) password: Option<Spanned<String>>,
+}
+
+/// How deliveries are signed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum WebhookAuthType {
+    /// Not at all.
+    None,
+    /// n8n's `Basic Auth`.
+    Basic,
+    /// n8n's `Header Auth`.
+    Header,
+    /// `Authorization: Bearer TOKEN`.
+    Bearer,
+}
+
+/// How failed deliveries are tried again.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RetryFile {
+    /// The waits between the attempts, in order; after the last one the event is dead.
+    #[schemars(with = "Option<Vec<DurationForm>>")]
+    pub(super) delays: Option<Spanned<Vec<Spanned<String>>>>,
+}
+
+/// A stream of an account, on a schedule, towards a destination.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct JobFile {
+    /// The name of an account under `accounts`.
+    pub(super) account: Option<Spanned<String>>,
+    /// A connector's name, in place of `account`.
+    pub(super) connector: Option<Spanned<String>>,
+    /// A source described here, in place of `connector` and `stream`.
+    pub(super) source: Option<Spanned<SourceFile>>,
+    /// The credentials, where there is no `account`.
+    pub(super) auth: Option<Spanned<CredentialsFile>>,
+    /// How often the source may be asked, where there is no `account`. Default: the connector's.
+    pub(super) rate_limit: Option<Spanned<RateLimitFile>>,
+    /// The stream's name. `onlynew connectors show NAME` lists them.
+    pub(super) stream: Option<Spanned<String>>,
+    /// Values for the connector's inputs.
+    pub(super) with: Option<Spanned<Entries<Spanned<Literal>>>>,
+    /// The period of the job, at least `1s`.
+    #[schemars(with = "Option<DurationForm>")]
+    pub(super) every: Option<Spanned<String>>,
+    /// When the job runs, by a cron pattern.
+    pub(super) schedule: Option<Spanned<ScheduleFile>>,
+    /// Which versions a run asks for.
+    pub(super) window: Option<Spanned<WindowFile>>,
+    /// What the first run sends.
+    #[schemars(extend("default" = "baseline"))]
+    pub(super) first_run: Option<FirstRun>,
+    /// What counts as a change.
+    pub(super) changes: Option<Spanned<ChangesFile>>,
+    /// The name of a destination under `destinations`, or a webhook's URL, or the destination itself.
+    pub(super) destination: Spanned<TextOr<DestinationFile>>,
+}
+
+/// When a job runs, by a cron pattern.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ScheduleFile {
+    /// The pattern: minute, hour, day, month, weekday; seconds may stand in front.
+    #[schemars(extend("examples" = ["*/5 * * * *", "0 6 * * MON-FRI"]))]
+    pub(super) cron: Spanned<String>,
+    /// The time zone that the pattern is read in.
+    #[schemars(with = "Option<ZoneForm>", extend("default" = "UTC"))]
+    pub(super) timezone: Option<Spanned<String>>,
+}
+
+/// Which versions a run asks for.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct WindowFile {
+    /// The first version of interest: a date (UTC), a timestamp, or a number where versions are numbers.
+    /// Default: everything.
+    #[schemars(with = "Option<StartForm>")]
+    pub(super) start: Option<Spanned<String>>,
+    /// How far behind the newest version known a run reads again, so that rows which show up late are met.
+    #[schemars(with = "Option<DurationForm>", extend("default" = "5m"))]
+    pub(super) lookback: Option<Spanned<String>>,
+    /// How long the source may take to show a row: versions younger than this are not called complete.
+    #[schemars(with = "Option<DurationForm>", extend("default" = "0s"))]
+    pub(super) settle: Option<Spanned<String>>,
+}
+
+/// What counts as a change.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ChangesFile {
+    /// How a change is told. Default: `version` where records have versions, else `content`.
+    #[schemars(with = "Option<Detect>")]
+    pub(super) detect: Option<Spanned<Detect>>,
+    /// Fields that change without meaning, left out when contents are compared.
+    #[schemars(with = "Option<Vec<PathForm>>")]
+    pub(super) ignore_fields: Option<Vec<Spanned<String>>>,
+    /// The kinds of change that are sent. Default: all.
+    #[schemars(with = "Option<Vec<ChangeKind>>")]
+    pub(super) emit: Option<Spanned<Vec<Spanned<ChangeKind>>>>,
+}
+
+impl JsonSchema for TextOr<DestinationFile> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "DestinationReference".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let inline = generator.subschema_for::<DestinationFile>();
+        json_schema!({
+            "anyOf": [{ "title": "a destination's name or a webhook's URL", "type": "string" }, inline]
+        })
+    }
+}

@@ -1,0 +1,199 @@
+//! What a job asks for and what it calls a change: the stream's defaults with the job's own keys on top.
+
+use std::time::Duration;
+
+use super::{
+    connector_file::{IncrementalFile, RangeStart, StreamDefaultsFile},
+    de::Spanned,
+    error::{Problem, Problems},
+    file::{ChangesFile, WindowFile},
+    text::spanned,
+    values::{duration, path, unusable},
+};
+use crate::domain::{
+    decide::Detect,
+    event::ChangeKind,
+    instant::Instant,
+    json_path::JsonPath,
+    version::{Version, VersionFormat},
+    window::WindowRule,
+};
+
+/// How far behind the watermark a run reads where nothing else is said.
+const LOOKBACK: Duration = Duration::from_secs(300);
+
+/// Checks the window of a stream or job. A stream without versions has none.
+pub(super) fn check_window(
+    window: &Spanned<WindowFile>,
+    incremental: Option<&Spanned<IncrementalFile>>,
+    problems: &Problems,
+) {
+    let Some(incremental) = incremental else {
+        let keys = [("start", &window.start), ("lookback", &window.lookback), ("settle", &window.settle)];
+        for (key, value) in keys.into_iter().filter_map(|(key, value)| Some((key, value.as_ref()?))) {
+            let message = format!("`{key}` does nothing here: the records of this stream have no versions");
+            problems.add(
+                Problem::new(value.span, message).help(
+                    "each run of this stream reads everything and compares contents: remove the window",
+                ),
+            );
+        }
+        return;
+    };
+    let format = incremental.format.unwrap_or_default();
+    if let Some(text) = &window.start {
+        start(text, format, problems);
+    }
+    for (key, text) in [("lookback", &window.lookback), ("settle", &window.settle)] {
+        let Some(text) = text else { continue };
+        duration(text, problems);
+        if !format.is_time() {
+            let message = format!("`{key}` does nothing here: the versions of this stream are plain numbers");
+            problems.add(Problem::new(text.span, message));
+        }
+    }
+}
+
+/// The window of a job.
+pub(super) fn window(
+    job: Option<&Spanned<WindowFile>>,
+    defaults: Option<&StreamDefaultsFile>,
+    incremental: Option<&Spanned<IncrementalFile>>,
+    problems: &Problems,
+) -> Option<WindowRule> {
+    let before = problems.count();
+    if let Some(job) = job {
+        check_window(job, incremental, problems);
+    }
+    let defaults = defaults.and_then(|defaults| defaults.window.as_ref());
+    let of = |key: fn(&WindowFile) -> &Option<Spanned<String>>| {
+        let own = job.and_then(|window| key(window).as_ref());
+        own.or_else(|| defaults.and_then(|window| key(window).as_ref()))
+    };
+    let format =
+        incremental.map_or(VersionFormat::Auto, |incremental| incremental.format.unwrap_or_default());
+    let length =
+        |text: Option<&Spanned<String>>, default| text.map_or(Some(default), |text| duration(text, problems));
+    let lookback = of(|window| &window.lookback);
+    let rule = WindowRule {
+        start: match of(|window| &window.start) {
+            Some(text) => Some(start(text, format, problems)?),
+            None => None,
+        },
+        lookback: length(lookback, LOOKBACK)?,
+        settle: length(of(|window| &window.settle), Duration::ZERO)?,
+        granularity: match incremental.and_then(|incremental| incremental.granularity.as_ref()) {
+            Some(text) => duration(text, problems)?,
+            None => granularity(format),
+        },
+        precision: incremental
+            .and_then(|incremental| incremental.request_format.as_ref())
+            .map_or(format, |format| format.value)
+            .precision(),
+        open_start: incremental.and_then(|incremental| incremental.range_start) == Some(RangeStart::Open),
+        is_time: format.is_time(),
+    };
+    if let Some(text) = lookback.filter(|_| rule.lookback.is_zero() && rule.is_time && incremental.is_some())
+    {
+        problems.warn(
+            text.span,
+            "with a lookback of 0 a row that shows up late at the source is never met; `5m` is the default",
+        );
+    }
+    (problems.count() == before).then_some(rule)
+}
+
+/// The step between two versions that a format can spell, where the connector says nothing else: many
+/// sources cut their timestamps to the second whatever they print.
+fn granularity(format: VersionFormat) -> Duration {
+    if !format.is_time() {
+        return Duration::ZERO;
+    }
+    Duration::from_micros(u64::try_from(format.precision()).unwrap_or(1))
+}
+
+fn start(text: &Spanned<String>, format: VersionFormat, problems: &Problems) -> Option<Version> {
+    if !format.is_time() {
+        let number = text.trim().parse().ok().map(Version);
+        if number.is_none() {
+            let problem = unusable(text, format!("`{}` is not a version of this stream", text.shown()));
+            problems.add(problem.expected("a whole number: the versions of this stream are plain numbers"));
+        }
+        return number;
+    }
+    let written = text.trim();
+    let instant = match written.parse::<jiff::civil::Date>() {
+        Ok(date) if written.len() == 10 => jiff::tz::TimeZone::UTC
+            .to_timestamp(date.to_datetime(jiff::civil::Time::midnight()))
+            .ok()
+            .map(Instant::from),
+        _ => written.parse::<Instant>().ok(),
+    };
+    if instant.is_none() {
+        let problem = unusable(text, format!("`{}` is neither a date nor a timestamp", text.shown()));
+        problems.add(problem.expected(
+            "a date such as `2026-01-01` (in UTC), or a timestamp with its offset such as `2026-01-01T12:00:00+01:00`",
+        ));
+    }
+    instant.map(|instant| Version(instant.micros()))
+}
+
+/// What a job calls a change.
+#[derive(Debug)]
+pub(super) struct Changes {
+    pub(super) detect: Detect,
+    pub(super) ignored: Vec<JsonPath>,
+    pub(super) emit: Vec<ChangeKind>,
+}
+
+/// Checks what a stream or job says about changes.
+pub(super) fn check_changes(changes: &Spanned<ChangesFile>, has_versions: bool, problems: &Problems) {
+    if let Some(detect) =
+        changes.detect.as_ref().filter(|detect| detect.value != Detect::Content && !has_versions)
+    {
+        let message = "the records of this stream have no versions to detect changes by";
+        problems.add(Problem::new(detect.span, message).expected("`content`, which is the default here"));
+    }
+    for text in changes.ignore_fields.iter().flatten() {
+        path(text, problems);
+    }
+    let Some(emit) = &changes.emit else { return };
+    if emit.is_empty() && emit.whole {
+        let problem = Problem::new(emit.span, "`emit` is empty, so the job would never send anything");
+        problems.add(problem.expected("some of `created`, `updated`, `deleted`, `restored`"));
+    }
+}
+
+/// What a job calls a change, the stream's defaults below its own keys.
+pub(super) fn changes(
+    job: Option<&Spanned<ChangesFile>>,
+    defaults: Option<&StreamDefaultsFile>,
+    incremental: Option<&Spanned<IncrementalFile>>,
+    problems: &Problems,
+) -> Option<Changes> {
+    let before = problems.count();
+    if let Some(job) = job {
+        check_changes(job, incremental.is_some(), problems);
+    }
+    let given = [job, defaults.and_then(|defaults| defaults.changes.as_ref())];
+    let given: Vec<&ChangesFile> = given.into_iter().flatten().map(|changes| &changes.value).collect();
+    let detect = given.iter().find_map(|changes| changes.detect.as_ref()).map(|detect| detect.value);
+    let ignore = given.iter().find_map(|changes| changes.ignore_fields.as_ref());
+    let emit = given.iter().find_map(|changes| changes.emit.as_ref());
+    // The version's own field differs with every version: it is no content.
+    let field = incremental.map(|incremental| {
+        let field = &incremental.field;
+        spanned(field, field.span, field.source.clone())
+    });
+    let ignored: Option<Vec<JsonPath>> =
+        field.iter().chain(ignore.into_iter().flatten()).map(|text| path(text, problems)).collect();
+    let mut kinds = match emit {
+        Some(emit) => emit.iter().map(|kind| kind.value).collect(),
+        None => ChangeKind::ALL.to_vec(),
+    };
+    kinds.sort_unstable();
+    kinds.dedup();
+    let detect = detect.unwrap_or(if incremental.is_some() { Detect::Version } else { Detect::Content });
+    let changes = Changes { detect, ignored: ignored?, emit: kinds };
+    (problems.count() == before).then_some(changes)
+}
