@@ -6,5 +6,7 @@
 #![cfg_attr(test, expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a failing test may panic"))]
 
 pub mod config;
+pub mod connector;
 pub mod domain;
+pub mod limit;
 pub mod store;
