@@ -43,7 +43,7 @@ pub enum AddressError {
         reason: &'static str,
     },
     /// A query parameter cannot be written.
-    #[error("the query parameter `{name}` is a list or an object within a list, or an object")]
+    #[error("the query parameter `{name}` is neither a scalar nor a list of scalars")]
     Query {
         /// Its name.
         name: String,
@@ -132,11 +132,11 @@ pub fn texts_of(value: &Value) -> Option<Vec<String>> {
         Value::Number(number) => Some(vec![number.to_string()]),
         Value::String(text) => Some(vec![text.clone()]),
         Value::Array(elements) => {
-            let mut texts = Vec::with_capacity(elements.len());
-            for element in elements.iter().filter(|element| !element.is_array()) {
-                texts.extend(texts_of(element)?);
-            }
-            (!elements.iter().any(Value::is_array)).then_some(texts)
+            let lists = elements.iter().map(|element| match element {
+                Value::Array(_) => None,
+                scalar => texts_of(scalar),
+            });
+            Some(lists.collect::<Option<Vec<_>>>()?.concat())
         }
         Value::Object(_) => None,
     }

@@ -66,12 +66,9 @@ pub enum HttpError {
     /// No answer came.
     #[error("{0}")]
     NoAnswer(String),
-    /// The answer broke off.
-    #[error("the answer broke off: {0}")]
-    Cut(String),
-    /// The body is not packed the way its headers say.
-    #[error("the answer cannot be unpacked: {0}")]
-    Packing(String),
+    /// The body broke off, or is not packed the way its headers say (R7).
+    #[error("the body cannot be read to its end: {0}")]
+    Broken(String),
     /// The body is too large.
     #[error("the answer is larger than {0} bytes: ask for smaller pages")]
     TooLarge(usize),
@@ -88,7 +85,7 @@ pub enum HttpError {
 impl HttpError {
     /// Whether the same request may fare better later.
     pub fn may_pass(&self) -> bool {
-        matches!(self, Self::NoAnswer(_) | Self::Cut(_) | Self::Packing(_))
+        matches!(self, Self::NoAnswer(_) | Self::Broken(_))
     }
 }
 
@@ -101,7 +98,7 @@ pub struct Call<'a> {
     pub headers: &'a HeaderMap,
     /// The credential.
     pub auth: &'a Auth,
-    /// Asks for a body that is not packed, after one that could not be unpacked.
+    /// Asks for a body that is not packed, after one that could not be read.
     pub plain: bool,
 }
 
@@ -189,13 +186,7 @@ fn redirected(from: &Url, status: StatusCode, location: Option<&HeaderValue>) ->
 }
 
 fn broken_off(error: reqwest::Error) -> HttpError {
-    if error.is_decode() && !error.is_timeout() {
-        HttpError::Packing(cause(error))
-    } else if error.is_timeout() {
-        HttpError::Cut("it took too long".to_owned())
-    } else {
-        HttpError::Cut(cause(error))
-    }
+    HttpError::Broken(if error.is_timeout() { "it took too long".to_owned() } else { cause(error) })
 }
 
 fn no_answer(error: reqwest::Error) -> String {

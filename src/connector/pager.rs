@@ -58,8 +58,8 @@ pub enum PagerError {
     #[error("the last record has no `{0}`, from which the next page should start")]
     NoField(String),
     /// The token or URL is no scalar.
-    #[error("the next page's token or URL is {0}, where a text or a number should be")]
-    NotScalar(Value),
+    #[error("the next page's token or URL is neither a text nor a number")]
+    NotScalar,
 }
 
 /// What templates see of a page.
@@ -153,7 +153,7 @@ impl Pager {
         self.clamp.take()
     }
 
-    /// Moves on behind a page. After an error the walk stands where it stood.
+    /// Moves on behind a page; stays where it is after an error.
     pub fn advance(&mut self, page: &PageFacts<'_>) -> Result<(), PagerError> {
         let rows = u64::try_from(page.rows.len()).unwrap_or(u64::MAX);
         self.watch(page)?;
@@ -235,7 +235,7 @@ impl Pager {
             None => Ok(Next::None),
             Some(Value::String(url)) if is_url => Ok(Next::Url(url)),
             Some(token @ (Value::String(_) | Value::Number(_))) if !is_url => Ok(Next::Token(token)),
-            Some(other) => Err(PagerError::NotScalar(other)),
+            Some(_) => Err(PagerError::NotScalar),
         }
     }
 

@@ -23,7 +23,11 @@ use super::{
 use crate::{
     config::{job::Job, template::template_value},
     domain::{
-        backoff::Backoff, clock::Clock, instant::Instant, page::SeenRecord, version::Version,
+        backoff::{Backoff, jittered},
+        clock::Clock,
+        instant::Instant,
+        page::SeenRecord,
+        version::Version,
         window::source_time,
     },
     limit::{LONGEST_WAIT, Limits},
@@ -182,15 +186,14 @@ impl PageReader {
         let mut spent = Spent::default();
         loop {
             if let Err(held) = self.limits.admit(&job.account).await {
-                let reason = self.reason(Some(url), &held.to_string());
-                return Err(ReadError::RateLimited { until: held.until, reason });
+                return Err(self.parked(url, held.until, "the source asked to be left alone"));
             }
             let asked_at = self.clock.now();
             let call = Call { url, headers, auth: &job.account.auth, plain: spent.plain };
             let answer = match self.http.get(&call, self.clock.as_ref(), &mut self.requests).await {
                 Ok(answer) => answer,
                 Err(error) if error.may_pass() => {
-                    spent.plain |= matches!(error, HttpError::Packing(_));
+                    spent.plain |= matches!(error, HttpError::Broken(_));
                     self.wait_out(&mut spent, url, None, &error.to_string()).await?;
                     continue;
                 }
@@ -226,9 +229,12 @@ impl PageReader {
             let reason = format!("{reason}; tried {} times", spent.failures);
             return Err(self.failed(Some(url), &reason));
         }
-        let wait = wait
-            .map_or_else(|| self.backoff.wait(spent.failures, self.limits.random()), |wait| wait)
-            .min(LONGEST_WAIT);
+        let random = self.limits.random();
+        let wait =
+            wait.map_or_else(|| self.backoff.wait(spent.failures, random), |wait| jittered(wait, random));
+        if wait > LONGEST_WAIT {
+            return Err(self.parked(url, self.clock.now().plus(wait), reason));
+        }
         self.log_wait(wait, reason);
         self.clock.sleep(wait).await;
         Ok(())
@@ -250,8 +256,7 @@ impl PageReader {
         let until = self.clock.now().plus(wait);
         self.limits.hold(&self.job.account.bucket, until);
         if wait > LONGEST_WAIT || spent.patience > LONGEST_PATIENCE {
-            let reason = format!("{reason}; the account may ask again at {until}");
-            return Err(ReadError::RateLimited { until, reason: self.reason(Some(url), &reason) });
+            return Err(self.parked(url, until, reason));
         }
         self.log_wait(wait, reason);
         Ok(())
@@ -307,6 +312,11 @@ impl PageReader {
             answered_at: good.answered_at,
             source_time: good.source_time,
         })
+    }
+
+    fn parked(&self, url: &Url, until: Instant, reason: &str) -> ReadError {
+        let reason = format!("{reason}; the account may ask again at {until}");
+        ReadError::RateLimited { until, reason: self.reason(Some(url), &reason) }
     }
 
     fn failed(&self, url: Option<&Url>, reason: &str) -> ReadError {
