@@ -4,12 +4,15 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
-use tokio::{sync::{broadcast, watch}, task::JoinSet};
+use tokio::{
+    sync::{broadcast, watch},
+    task::JoinSet,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     config::{Config, destination::Destination, job::Job},
-    connector::Http,
+    connector::{Http, HttpOptions},
     domain::clock::Clock,
     engine::{Engine, RunReport, Trigger},
     limit::{Limits, SystemClock},
@@ -61,8 +64,8 @@ impl App {
     pub fn new(config: Config, store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Result<Self> {
         let engine = Engine {
             store: Arc::clone(&store),
-            http: Http::new().context("cannot set up HTTP")?,
-            limits: Arc::new(Limits::new()),
+            http: Http::new(HttpOptions::default()).context("cannot set up HTTP")?,
+            limits: Arc::new(Limits::new(Arc::clone(&clock))),
             clock,
             owner: format!("{}-{:08x}", std::process::id(), fastrand::u32(..)),
             fresh: watch::Sender::new(0),
@@ -73,7 +76,11 @@ impl App {
 
     /// One run of a job now, and the delivery of what it stored and what was already due.
     pub async fn sync(&self, job: &Arc<Job>, stop: &CancellationToken) -> Result<Synced> {
-        let report = self.engine.run(job, Trigger::Manual, stop).await?.context("a run asked for by hand is never put off")?;
+        let report = self
+            .engine
+            .run(job, Trigger::Manual, stop)
+            .await?
+            .context("a run asked for by hand is never put off")?;
         let drained = self.dispatcher(&job.destination)?.drain(stop).await?;
         let view = self.store.job_view(&job.name).await?.context("the job has no row in the store")?;
         let delivered = drained.delivered.get(&view.row.id).copied().unwrap_or_default();
@@ -101,7 +108,8 @@ impl App {
         let mut outcome = Ok(());
         let until_stopped = async {
             while let Some(ended) = tasks.join_next().await {
-                outcome = std::mem::replace(&mut outcome, Ok(())).and(ended.context("a part ended unexpectedly").flatten());
+                outcome = std::mem::replace(&mut outcome, Ok(()))
+                    .and(ended.context("a part ended unexpectedly").flatten());
                 stop.cancel();
             }
         };
@@ -119,8 +127,12 @@ impl App {
 
     /// All destinations of the jobs, by name.
     fn destinations(&self) -> Vec<Arc<Destination>> {
-        let by_name: BTreeMap<_, _> =
-            self.config.jobs.values().map(|job| (job.destination.name.clone(), Arc::clone(&job.destination))).collect();
+        let by_name: BTreeMap<_, _> = self
+            .config
+            .jobs
+            .values()
+            .map(|job| (job.destination.name.clone(), Arc::clone(&job.destination)))
+            .collect();
         by_name.into_values().collect()
     }
 

@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 
 use super::{Exit, Session};
-use crate::config;
+use crate::config::schema;
 
 pub(super) fn run(session: &Session) -> anyhow::Result<Exit> {
     let config = session.load()?;
@@ -37,10 +37,13 @@ enum SchemaOf {
 impl Schema {
     #[expect(clippy::unnecessary_wraps, reason = "the same shape as every other command")]
     pub(super) fn run(&self) -> anyhow::Result<Exit> {
-        println!("{}", match self.of {
-            SchemaOf::Jobs => config::jobs_schema(),
-            SchemaOf::Connector => config::connector_schema(),
-        });
+        println!(
+            "{}",
+            match self.of {
+                SchemaOf::Jobs => schema::json_schema(),
+                SchemaOf::Connector => schema::connector_json_schema(),
+            }
+        );
         Ok(Exit::Good)
     }
 }

@@ -21,7 +21,7 @@ use clap::{Parser, Subcommand};
 
 use crate::{
     app::App,
-    config::{self, Config, job::Job},
+    config::{self, Config, ConfigErrors, job::Job},
     telemetry::{self, LogFormat},
 };
 
@@ -100,6 +100,12 @@ impl BadInput {
     }
 }
 
+/// A configuration that cannot be used, for people and for programs.
+fn bad_config(errors: ConfigErrors) -> anyhow::Error {
+    let json = serde_json::json!({"ok": false, "errors": errors.errors});
+    BadInput { message: errors.to_string(), json: Some(json) }.into()
+}
+
 /// What every command is given.
 struct Session {
     path: PathBuf,
@@ -144,13 +150,7 @@ impl Session {
     /// The jobs file, checked whole.
     fn load(&self) -> anyhow::Result<Config> {
         let variable = |name: &str| std::env::var(name).ok();
-        config::load(&self.path, &variable).map_err(|errors| {
-            BadInput {
-                message: errors.to_string(),
-                json: serde_json::to_value(&errors.errors).ok().map(|errors| serde_json::json!({"ok": false, "errors": errors})),
-            }
-            .into()
-        })
+        config::load(&self.path, &variable).map_err(bad_config)
     }
 
     /// The jobs file and its store. Warnings of the file are logged.
@@ -161,7 +161,9 @@ impl Session {
             tracing::warn!("{warning}");
         }
         let store = config.store.clone();
-        App::open(config).await.with_context(|| format!("cannot use the store `{}`", without_password(&store)))
+        App::open(config)
+            .await
+            .with_context(|| format!("cannot use the store `{}`", without_password(&store)))
     }
 
     /// Prints an answer: as JSON on one line, or as `text`.

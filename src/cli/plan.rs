@@ -25,7 +25,9 @@ impl Plan {
         let job = find_job(&app.config, &self.job)?;
         let at = self.at.unwrap_or_else(machine_time);
         let fires: Vec<Instant> =
-            std::iter::successors(job.schedule.next(at), |last| job.schedule.next(*last)).take(self.fires.into()).collect();
+            std::iter::successors(job.schedule.next(at), |last| job.schedule.next(*last))
+                .take(self.fires.into())
+                .collect();
         if fires.is_empty() {
             return Err(BadInput::new(format!("the job `{}` never fires after {at}", self.job)));
         }
@@ -47,7 +49,11 @@ impl Plan {
                 None => "-".to_owned(),
             };
             let fires: Vec<String> = fires.iter().map(ToString::to_string).collect();
-            let lowest = if versioned { "none: everything" } else { "none: this stream has no versions, each run is a full walk" };
+            let lowest = if versioned {
+                "none: everything"
+            } else {
+                "none: this stream has no versions, each run is a full walk"
+            };
             table::pairs([
                 ("job", job.name.clone()),
                 ("fires", fires.join("\n       ")),

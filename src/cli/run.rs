@@ -8,7 +8,11 @@ pub(super) async fn run(session: &Session) -> anyhow::Result<Exit> {
     let app = session.open("info").await?;
     let stop = stop_on_signal()?;
     let jobs: Vec<&str> = app.config.jobs.keys().map(String::as_str).collect();
-    tracing::info!(jobs = jobs.join(", "), store = super::without_password(&app.config.store), "onlynew runs");
+    tracing::info!(
+        jobs = jobs.join(", "),
+        store = super::without_password(&app.config.store),
+        "onlynew runs"
+    );
     app.run(stop).await?;
     tracing::info!("onlynew has stopped");
     Ok(Exit::Good)

@@ -23,7 +23,10 @@ impl State {
         let view = app.store.job_view(&job.name).await?;
         app.store.close().await;
         let Some(view) = view else {
-            return Err(BadInput::new(format!("the job `{0}` has never run; `onlynew sync {0}` runs it once", job.name)));
+            return Err(BadInput::new(format!(
+                "the job `{0}` has never run; `onlynew sync {0}` runs it once",
+                job.name
+            )));
         };
         let progress = view.progress.unwrap_or_default();
         let watermark = progress.watermark.map(|version| job.version_format().show(version));
@@ -54,9 +57,17 @@ impl State {
                 ("baseline", baseline.to_owned()),
                 ("records", view.records.to_string()),
                 ("quarantined", view.quarantined.to_string()),
-                ("events", format!("{} pending, {} delivered, {} dead", view.pending, view.delivered, view.dead)),
+                (
+                    "events",
+                    format!("{} pending, {} delivered, {} dead", view.pending, view.delivered, view.dead),
+                ),
                 ("last fire", table::or_dash(view.row.last_fire)),
-                ("lease", table::or_dash(view.lease.as_ref().map(|(owner, until)| format!("{owner} until {until}")))),
+                (
+                    "lease",
+                    table::or_dash(
+                        view.lease.as_ref().map(|(owner, until)| format!("{owner} until {until}")),
+                    ),
+                ),
                 ("last run", table::or_dash(run)),
             ])
         });

@@ -126,7 +126,10 @@ impl Line {
             self.restored,
             self.unchanged + self.stale,
         )];
-        lines.push(format!("{} events · {} delivered, {} waiting, {} dead", self.events, self.delivered, self.pending, self.dead));
+        lines.push(format!(
+            "{} events · {} delivered, {} waiting, {} dead",
+            self.events, self.delivered, self.pending, self.dead
+        ));
         if self.quarantined > 0 {
             lines.push(format!("{} records could not be read and were set aside", self.quarantined));
         }

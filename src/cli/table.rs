@@ -3,9 +3,12 @@
 use comfy_table::{Cell, Table, presets};
 
 /// A table with a header row.
-pub(super) fn table<const N: usize>(header: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
+pub(super) fn table<const N: usize>(
+    header: [&str; N],
+    rows: impl IntoIterator<Item = [String; N]>,
+) -> String {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header(header.map(|name| Cell::new(name.to_uppercase())));
+    table.load_style(presets::NOTHING).set_header(header.map(|name| Cell::new(name.to_uppercase())));
     for row in rows {
         table.add_row(row);
     }

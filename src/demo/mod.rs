@@ -40,10 +40,16 @@ pub async fn run(keep: bool, stop: CancellationToken) -> Result<Verdict> {
     let receiver = serve(receiver::routes(Arc::clone(&received))).await?;
 
     let store = folder.path().join("demo.db");
-    let config = config::parse(&jobs_file(&store.display().to_string(), source, receiver), &|_| None)
-        .map_err(|errors| anyhow::anyhow!("the demo's own jobs file is wrong:\n{errors}"))?;
+    let config = config::load_str(
+        "demo.yaml",
+        &jobs_file(&store.display().to_string(), source, receiver),
+        folder.path(),
+        &|_| None,
+    )
+    .map_err(|errors| anyhow::anyhow!("the demo's own jobs file is wrong:\n{errors}"))?;
     let app = App::open(config).await?;
-    let screen = screen::Screen::new(app.engine.reports.subscribe(), Arc::clone(&habits), Arc::clone(&received));
+    let screen =
+        screen::Screen::new(app.engine.reports.subscribe(), Arc::clone(&habits), Arc::clone(&received));
 
     let engine_stop = CancellationToken::new();
     let story = async {

@@ -44,8 +44,11 @@ impl Screen {
         habits: Arc<Habits>,
         received: Arc<Mutex<Received>>,
     ) -> Self {
-        println!("A source with every bad habit is polled once a second; a moody receiver stands where n8n would.\n");
-        let style = ProgressStyle::with_template("{spinner} {msg}").unwrap_or_else(|_| ProgressStyle::default_spinner());
+        println!(
+            "A source with every bad habit is polled once a second; a moody receiver stands where n8n would.\n"
+        );
+        let style = ProgressStyle::with_template("{spinner} {msg}")
+            .unwrap_or_else(|_| ProgressStyle::default_spinner());
         let bar = std::io::stderr().is_terminal().then(|| ProgressBar::new_spinner().with_style(style));
         Self {
             bar,
@@ -102,7 +105,10 @@ impl Screen {
                 count(&habits.too_many),
                 count(&habits.broken),
             ),
-            format!("polled    {} runs, {} failed and made good: {} rows read", totals.runs, totals.failed, totals.seen),
+            format!(
+                "polled    {} runs, {} failed and made good: {} rows read",
+                totals.runs, totals.failed, totals.seen
+            ),
             format!("dropped   {} rows that were known already", totals.dropped),
             format!(
                 "sent      {} changes: {} arrived, {} times the receiver refused and was asked again",

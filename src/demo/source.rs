@@ -91,7 +91,8 @@ async fn orders(Shared(source): Shared<Source>, Query(ask): Query<Ask>) -> Respo
     }
     habits.rows.fetch_add(page.len() as u64, Ordering::Relaxed);
     let has_more = rows.len() > start + PAGE;
-    Json(json!({"orders": page.iter().map(row).collect::<Vec<Value>>(), "has_more": has_more})).into_response()
+    Json(json!({"orders": page.iter().map(row).collect::<Vec<Value>>(), "has_more": has_more}))
+        .into_response()
 }
 
 fn row(state: &State) -> Value {

@@ -1,6 +1,9 @@
 //! The demo's check: the source's own history against what arrived.
 
-use std::{collections::{BTreeMap, HashSet}, fmt};
+use std::{
+    collections::{BTreeMap, HashSet},
+    fmt,
+};
 
 use super::{receiver::Received, world::World};
 use crate::domain::instant::Instant;
@@ -57,7 +60,10 @@ impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { made, arrived, missing, extra, disordered } = self;
         if self.is_good() {
-            return write!(f, "{made} changes made, {arrived} arrived: each once, each order's in the order they were made");
+            return write!(
+                f,
+                "{made} changes made, {arrived} arrived: each once, each order's in the order they were made"
+            );
         }
         write!(
             f,
@@ -79,7 +85,12 @@ mod tests {
         for (order, states) in world.history() {
             for (state, sequence) in states.iter().zip(1..) {
                 let id = format!("{order}-{sequence}");
-                received.arrived.push(Arrived { id, key: order.to_string(), version: state.version, sequence });
+                received.arrived.push(Arrived {
+                    id,
+                    key: order.to_string(),
+                    version: state.version,
+                    sequence,
+                });
             }
         }
         received

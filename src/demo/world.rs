@@ -48,7 +48,8 @@ impl World {
 
     /// The visible state of each order at or after `since`, oldest change first.
     pub(super) fn listing(&self, now: Instant, since: Option<Instant>) -> Vec<State> {
-        let visible = |states: &Vec<State>| states.iter().rev().find(|state| state.visible_at <= now).copied();
+        let visible =
+            |states: &Vec<State>| states.iter().rev().find(|state| state.visible_at <= now).copied();
         let mut rows: Vec<State> = self.states.values().filter_map(visible).collect();
         rows.retain(|state| since.is_none_or(|since| state.version >= since));
         rows.sort_by_key(|state| (state.version, state.order));

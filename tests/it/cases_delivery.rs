@@ -1,8 +1,11 @@
 //! Field cases about delivering, told through the whole engine on both databases.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use onlynew::{config, domain::clock::Clock, limit::SystemClock};
@@ -35,7 +38,8 @@ fn c35_answers() -> Vec<Reply> {
 }
 
 async fn c35_only_a_2xx_is_a_delivery_and_every_attempt_is_the_same(database: Database) {
-    let rig = Rig::new(database, Job::default(), |asked| page_of(&[(1, "2026-09-21T10:00:00Z")], asked, 10)).await;
+    let rig =
+        Rig::new(database, Job::default(), |asked| page_of(&[(1, "2026-09-21T10:00:00Z")], asked, 10)).await;
     let answers = c35_answers();
     let refusals = answers.len();
     let next = AtomicUsize::new(0);
@@ -43,6 +47,11 @@ async fn c35_only_a_2xx_is_a_delivery_and_every_attempt_is_the_same(database: Da
         answers.get(next.fetch_add(1, Ordering::SeqCst)).cloned().unwrap_or(Reply::status(200))
     });
     let other = Server::new(|_| Reply::status(200)).await;
+    let source = format!(
+        r#"{{base_url: "{}", request: {{path: /rows}}, records: {{path: $.items}}, primary_key: [id],
+            incremental: {{field: updated_at}}, pagination: {{type: none}}}}"#,
+        rig.source.url,
+    );
     rig.configure_with(format!(
         r#"
 store: "{store}"
@@ -50,25 +59,20 @@ destinations:
   slow: {{url: "{receiver}/webhook/rows", timeout: 1s, retry: {{delays: [20ms, 20ms, 20ms, 20ms, 20ms, 20ms, 20ms, 20ms]}}}}
   other: {{url: "{other}/webhook/other", timeout: 1s}}
 jobs:
-  rows: &job
-    source:
-      base_url: "{origin}"
-      request: {{path: /rows}}
-      records: {{path: $.items}}
-      primary_key: [id]
-      incremental: {{field: updated_at}}
-      pagination: {{type: none}}
+  rows:
+    source: {source}
     every: 1s
     first_run: emit
     destination: slow
   beside:
-    <<: *job
+    source: {source}
+    every: 1s
+    first_run: emit
     destination: other
 "#,
         store = rig.database.url(),
         receiver = rig.receiver.url,
         other = other.url,
-        origin = rig.source.url,
     ));
     let app = Arc::new(rig.real_time_app().await);
     let stop = CancellationToken::new();
@@ -98,7 +102,7 @@ jobs:
 fn c35_the_test_url_of_a_webhook_is_refused() {
     let jobs = "jobs: {a: {connector: stripe, auth: {token: x}, stream: events, every: 1m, \
                 destination: \"http://127.0.0.1:5678/webhook-test/a\"}}";
-    let errors = config::parse(jobs, &|_| None).unwrap_err();
+    let errors = config::load_str("jobs.yaml", jobs, Path::new(""), &|_| None).unwrap_err();
     assert!(errors.to_string().contains("/webhook-test/"), "{errors}");
 }
 
@@ -116,19 +120,25 @@ async fn a_record_whose_event_waits_holds_up_itself_alone(database: Database) {
         Reply::status(if event["key"] == "1" && event["sequence"] == 1 { 500 } else { 200 })
     });
     let synced = rig.sync().await;
-    assert_eq!((synced.delivered, synced.pending), (1, 2), "the later event of key 1 waits behind the earlier");
+    assert_eq!(
+        (synced.delivered, synced.pending),
+        (1, 2),
+        "the later event of key 1 waits behind the earlier"
+    );
 
     rig.receiver.now_answers(|_| Reply::status(200));
     rig.leases_run_out().await;
     let synced = rig.sync().await;
     assert_eq!((synced.delivered, synced.pending), (2, 0));
-    let of_one: Vec<_> = rig.receiver.asked().iter().map(Asked::json).filter(|event| event["key"] == "1").collect();
+    let of_one: Vec<_> =
+        rig.receiver.asked().iter().map(Asked::json).filter(|event| event["key"] == "1").collect();
     let sequences: Vec<_> = of_one.iter().map(|event| event["sequence"].as_i64().unwrap()).collect();
     assert!(sequences.is_sorted(), "{sequences:?}");
 }
 
 async fn an_event_that_is_refused_for_good_lets_the_next_one_go(database: Database) {
-    let rig = Rig::new(database, Job::default(), |asked| page_of(&[(1, "2026-09-21T10:00:00Z")], asked, 10)).await;
+    let rig =
+        Rig::new(database, Job::default(), |asked| page_of(&[(1, "2026-09-21T10:00:00Z")], asked, 10)).await;
     rig.receiver.now_answers(|_| Reply::status(422));
     rig.sync().await;
     rig.leases_run_out().await;
@@ -143,12 +153,19 @@ async fn an_event_that_is_refused_for_good_lets_the_next_one_go(database: Databa
 
 async fn integers_that_n8n_would_round_arrive_as_strings(database: Database) {
     let rig = Rig::new(database, Job::default(), |asked| {
-        page_of_values(&[json!({"id": 9_007_199_254_740_993_u64, "updated_at": "2026-09-21T10:00:00Z"})], asked, 10)
+        page_of_values(
+            &[json!({"id": 9_007_199_254_740_993_u64, "updated_at": "2026-09-21T10:00:00Z"})],
+            asked,
+            10,
+        )
     })
     .await;
     rig.sync().await;
     let event = rig.receiver.asked()[0].json();
-    assert_eq!((&event["key"], &event["data"]["id"]), (&json!("9007199254740993"), &json!("9007199254740993")));
+    assert_eq!(
+        (&event["key"], &event["data"]["id"]),
+        (&json!("9007199254740993"), &json!("9007199254740993"))
+    );
 }
 
 async fn a_baseline_is_silent_and_what_changes_after_it_is_sent(database: Database) {

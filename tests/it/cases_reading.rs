@@ -102,13 +102,15 @@ async fn c02_killed_after_a_page_was_committed(database: Database) {
 
 async fn c02_killed_in_the_middle_of_deliveries(database: Database) {
     let rig = Rig::new(database, Job::default(), |asked| page_of(&C02, asked, 2)).await;
-    rig.receiver.now_answers(|asked| if asked.json()["key"] == "3" { Reply::Hold } else { Reply::status(200) });
+    rig.receiver
+        .now_answers(|asked| if asked.json()["key"] == "3" { Reply::Hold } else { Reply::status(200) });
     let mut killed = rig.spawn(&["sync", "rows"]);
     rig.receiver.wait_until(|asked| asked.iter().any(|asked| asked.json()["key"] == "3")).await;
     killed.kill().await.unwrap();
     assert!(rig.has_watermark().await, "the run itself was complete");
     c02_made_good(&rig).await;
-    let of_three: Vec<Asked> = rig.receiver.asked().into_iter().filter(|asked| asked.json()["key"] == "3").collect();
+    let of_three: Vec<Asked> =
+        rig.receiver.asked().into_iter().filter(|asked| asked.json()["key"] == "3").collect();
     assert_eq!(of_three.len(), 2, "the lost answer is asked for again");
     assert_eq!(of_three[0].body, of_three[1].body);
     assert_eq!(of_three[0].header("idempotency-key"), of_three[1].header("idempotency-key"));
@@ -174,12 +176,16 @@ async fn c08_a_server_that_serves_smaller_pages_than_asked_for(database: Databas
     let rig = Rig::new(database, job, |asked| {
         let offset: usize = asked.param("offset").parse().unwrap();
         let ids = (offset..1_300).take(500);
-        let items: Vec<Value> = ids.map(|id| json!({"id": id, "updated_at": "2026-09-21T10:00:00Z"})).collect();
+        let items: Vec<Value> =
+            ids.map(|id| json!({"id": id, "updated_at": "2026-09-21T10:00:00Z"})).collect();
         Reply::Json(json!({"items": items}).to_string())
     })
     .await;
     let synced = rig.sync().await;
-    assert_eq!((synced.report.status, synced.report.counts.created, synced.delivered), (RunStatus::Ok, 1_300, 1_300));
+    assert_eq!(
+        (synced.report.status, synced.report.counts.created, synced.delivered),
+        (RunStatus::Ok, 1_300, 1_300)
+    );
     let offsets: Vec<_> = rig.source.asked().iter().map(|asked| asked.param("offset").to_owned()).collect();
     assert_eq!(offsets, ["0", "500", "1000", "1300"]);
 }
@@ -218,7 +224,11 @@ async fn c11_a_rate_limit_that_calls_itself_200_is_waited_for(database: Database
 }
 
 async fn c11_what_is_not_data_fails_the_run_and_moves_nothing(database: Database) {
-    let html = Reply::Status(200, vec![("content-type", "text/html".into())], "<html><form>log in</form></html>".into());
+    let html = Reply::Status(
+        200,
+        vec![("content-type", "text/html".into())],
+        "<html><form>log in</form></html>".into(),
+    );
     let cases = [
         ("an HTML page", html, "HTML", 5),
         ("no bytes at all", Reply::status(200), "empty", 5),
@@ -233,7 +243,12 @@ async fn c11_what_is_not_data_fails_the_run_and_moves_nothing(database: Database
     for (name, reply, told, requests) in cases {
         rig.source.now_answers(move |_| reply.clone());
         let report = rig.sync().await.report;
-        assert_eq!((report.status, report.requests), (RunStatus::Failed, requests), "{name}: {:?}", report.reason);
+        assert_eq!(
+            (report.status, report.requests),
+            (RunStatus::Failed, requests),
+            "{name}: {:?}",
+            report.reason
+        );
         assert!(report.reason.as_ref().unwrap().contains(told), "{name}: {:?}", report.reason);
         assert_eq!(report.watermark, before.watermark, "{name}");
     }
@@ -261,13 +276,23 @@ async fn c15_a_429_in_the_middle_asks_for_the_same_page_again(database: Database
             if asked.param("cursor") == "4" && !std::mem::replace(&mut *refused, true) {
                 return Reply::Status(429, vec![("retry-after", "1".into())], String::new());
             }
-            let Reply::Json(page) = page_of_values(&rows, &Asked { query: [("cursor".to_owned(), asked.param("cursor").to_owned())].into(), ..asked.clone() }, 2) else { panic!() };
+            let Reply::Json(page) = page_of_values(
+                &rows,
+                &Asked {
+                    query: [("cursor".to_owned(), asked.param("cursor").to_owned())].into(),
+                    ..asked.clone()
+                },
+                2,
+            ) else {
+                panic!()
+            };
             let mut page: Value = serde_json::from_str(&page).unwrap();
             page["total"] = json!(8);
             Reply::Json(page.to_string())
         });
         assert_eq!(rig.sync().await.report.status, RunStatus::Ok);
-        let asked: Vec<_> = rig.source.asked()[before..].iter().map(|asked| asked.param("cursor").to_owned()).collect();
+        let asked: Vec<_> =
+            rig.source.asked()[before..].iter().map(|asked| asked.param("cursor").to_owned()).collect();
         assert_eq!(asked, pages);
     }
     assert_eq!(rig.sent_keys(), ["0", "1", "2", "3", "4", "5", "6", "7"], "each row once over both walks");
@@ -299,12 +324,15 @@ async fn c26_a_value_that_goes_back_is_sent_each_time(database: Database) {
         page_of_values(&[json!({"id": 1, "updated_at": at, "state": state})], asked, 2)
     })
     .await;
-    for (value, at) in [("up", "2026-09-21T10:00:00Z"), ("down", "2026-09-21T10:00:10Z"), ("up", "2026-09-21T10:00:20Z")] {
+    for (value, at) in
+        [("up", "2026-09-21T10:00:00Z"), ("down", "2026-09-21T10:00:10Z"), ("up", "2026-09-21T10:00:20Z")]
+    {
         *state.lock().unwrap() = (value, at);
         assert_eq!(rig.sync().await.report.counts.events, 1);
         assert_eq!(rig.sync().await.report.counts.events, 0);
     }
-    let states: Vec<_> = rig.receiver.asked().iter().map(|asked| asked.json()["data"]["state"].clone()).collect();
+    let states: Vec<_> =
+        rig.receiver.asked().iter().map(|asked| asked.json()["data"]["state"].clone()).collect();
     assert_eq!(states, ["up", "down", "up"]);
 }
 

@@ -59,7 +59,11 @@ async fn sigterm_ends_a_run_cleanly(database: Database) {
     assert_eq!(running.wait().await.unwrap().code(), Some(0));
     assert_eq!(rig.database.number("(SELECT count(*) FROM job WHERE lease_until IS NOT NULL)").await, 0);
     let (code, line, _) = rig.command(&["sync", "rows", "--json"]).await;
-    assert_eq!((code, &line["events"], &line["unchanged"]), (0, &json!(0), &json!(2)), "the lease was let go");
+    assert_eq!(
+        (code, &line["events"], &line["unchanged"]),
+        (0, &json!(0), &json!(2)),
+        "the lease was let go"
+    );
 }
 
 async fn a_scheduled_job_polls_again_and_again_and_sends_each_change_once(database: Database) {
@@ -95,7 +99,10 @@ async fn status_and_state_tell_what_is_kept(database: Database) {
     rig.command(&["sync", "rows"]).await;
     let (_, line, _) = rig.command(&["status", "--json"]).await;
     let job = &line["jobs"][0];
-    assert_eq!((&job["last_run"]["status"], &job["delivered"], &job["pending"]), (&json!("ok"), &json!(2), &json!(0)));
+    assert_eq!(
+        (&job["last_run"]["status"], &job["delivered"], &job["pending"]),
+        (&json!("ok"), &json!(2), &json!(0))
+    );
     let (_, line, _) = rig.command(&["state", "show", "rows", "--json"]).await;
     assert_eq!((&line["watermark"], &line["records"]), (&json!("2026-09-21T10:00:01Z"), &json!(2)));
 }
@@ -146,7 +153,10 @@ fn connectors_are_listed_and_shown() {
         std::process::Command::new(env!("CARGO_BIN_EXE_onlynew")).args(arguments).output().unwrap()
     };
     let listed = String::from_utf8(onlynew(&["connectors", "list"]).stdout).unwrap();
-    assert!(listed.contains("github") && listed.contains("stripe") && listed.contains("customers"), "{listed}");
+    assert!(
+        listed.contains("github") && listed.contains("stripe") && listed.contains("customers"),
+        "{listed}"
+    );
     let shown = onlynew(&["connectors", "show", "stripe"]);
     assert!(String::from_utf8(shown.stdout).unwrap().contains("/customers"));
     assert_eq!(onlynew(&["connectors", "show", "strip"]).status.code(), Some(2));

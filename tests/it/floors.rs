@@ -102,7 +102,10 @@ fn first_word(text: &str) -> String {
 }
 
 fn height(floor: &str) -> usize {
-    FLOORS.iter().position(|name| *name == floor).unwrap_or_else(|| panic!("`{floor}` is no floor of the house"))
+    FLOORS
+        .iter()
+        .position(|name| *name == floor)
+        .unwrap_or_else(|| panic!("`{floor}` is no floor of the house"))
 }
 
 #[test]

@@ -1,10 +1,19 @@
 //! Everything that needs more than one floor, a database or a network, in one binary.
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a failing test may panic")]
+#![expect(clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+   , reason = "a failing test may panic")]
 
 mod cases_delivery;
 mod cases_reading;
 mod cli;
 mod config;
+mod connector;
+mod connector_errors;
+mod connector_job;
+mod connector_limits;
+mod connector_wire;
 mod floors;
 mod store_jobs;
 mod store_open;

@@ -158,10 +158,11 @@ jobs:
     }
 
     async fn app_by(&self, clock: Arc<dyn Clock>) -> App {
-        let config = match config::parse(&self.jobs.lock().unwrap(), &|_| None) {
-            Ok(config) => config,
-            Err(errors) => panic!("{errors}"),
-        };
+        let config =
+            match config::load_str("jobs.yaml", &self.jobs.lock().unwrap(), self.folder.path(), &|_| None) {
+                Ok(config) => config,
+                Err(errors) => panic!("{errors}"),
+            };
         App::new(config, self.database.open().await, clock).unwrap()
     }
 
@@ -205,7 +206,12 @@ jobs:
     /// The events that n8n has been sent, as (key, type), in order.
     pub fn sent(&self) -> Vec<(String, String)> {
         let text = |value: &Value| value.as_str().unwrap().to_owned();
-        self.receiver.asked().iter().map(Asked::json).map(|event| (text(&event["key"]), text(&event["type"]))).collect()
+        self.receiver
+            .asked()
+            .iter()
+            .map(Asked::json)
+            .map(|event| (text(&event["key"]), text(&event["type"])))
+            .collect()
     }
 
     /// The keys of the events that n8n has been sent, sorted.
@@ -232,7 +238,8 @@ pub fn page_of(rows: &[(u32, &str)], asked: &Asked, size: usize) -> Reply {
 pub fn page_of_values(rows: &[Value], asked: &Asked, size: usize) -> Reply {
     let since: Option<Instant> = asked.query.get("since").map(|since| since.parse().unwrap());
     let at = |row: &Value| row["updated_at"].as_str().and_then(|at| at.parse::<Instant>().ok());
-    let mut rows: Vec<&Value> = rows.iter().filter(|row| since.is_none_or(|since| at(row).is_none_or(|at| at >= since))).collect();
+    let mut rows: Vec<&Value> =
+        rows.iter().filter(|row| since.is_none_or(|since| at(row).is_none_or(|at| at >= since))).collect();
     rows.sort_by_key(|row| at(row));
     let start: usize = asked.param("cursor").parse().unwrap_or(0);
     let items: Vec<_> = rows.iter().skip(start).take(size).collect();

@@ -122,7 +122,9 @@ async fn serve(
     server.count.send_modify(|count| *count += 1);
     let response = Response::builder();
     match reply {
-        Reply::Json(text) => response.header("content-type", "application/json").body(Body::from(text)).unwrap(),
+        Reply::Json(text) => {
+            response.header("content-type", "application/json").body(Body::from(text)).unwrap()
+        }
         Reply::Status(code, headers, body) => headers
             .into_iter()
             .fold(response.status(code), |response, (name, value)| response.header(name, value))
