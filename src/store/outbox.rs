@@ -10,11 +10,9 @@
 //!   same row first and looks for the next event in a later statement, which sees all that was committed
 //!   before the lock was got. So either the settlement sees the new event, or the insert finds the head
 //!   gone and makes it anew.
-//! - Locks on heads: [`insert`] takes many in key order, of one job and one destination, and holds that
-//!   job's row, so that it meets no other insert of these keys; [`settle`] takes one; [`release`] takes
-//!   many by position, but skips none and waits only for transactions that hold one head or, as inserts
-//!   do, wait in key order: it locks its heads in the same key order. [`claim`] skips what is locked, and
-//!   waits for nobody.
+//! - Whoever locks several heads locks them in the order of their keys: [`insert`], whose heads are all of
+//!   one job and one destination, and [`release`]. [`settle`] locks one. [`claim`] passes over what is
+//!   locked and waits for nobody. So no two can wait for each other.
 //! - Event rows are written only by who holds their key's head.
 
 use std::time::Duration;

@@ -28,6 +28,7 @@ both!(
     a_busy_receiver_costs_no_attempt,
     a_dead_letter_lets_the_next_event_of_its_key_go,
     what_is_settled_stays_settled,
+    a_fault_in_a_settlement_leaves_the_claim_as_it_was,
     claims_given_back_count_nothing,
     the_next_due_instant_is_told,
     destinations_do_not_see_each_other_s_events,
@@ -246,6 +247,25 @@ async fn what_is_settled_stays_settled(database: Database) {
     let view = store.job_view("issues").await.unwrap().unwrap();
     assert_eq!((view.pending, view.delivered, view.dead), (0, 1, 0));
     assert_eq!(database.number("(SELECT count(*) FROM attempt)").await, 1);
+}
+
+async fn a_fault_in_a_settlement_leaves_the_claim_as_it_was(database: Database) {
+    let store = database.open().await;
+    job_with_events(&store, 2).await;
+    let claim = claim_one(&store).await;
+    for (table, operation, condition) in [
+        ("attempt", "INSERT", "NEW.fence > 0"),
+        ("event", "UPDATE", "NEW.state = 'delivered'"),
+        ("outbox_head", "UPDATE", "NEW.position > OLD.position"),
+    ] {
+        database.break_on(table, operation, condition).await;
+        assert!(store.settle_event(&claim, &delivered()).await.is_err(), "{table}");
+        database.mend(table).await;
+        assert_eq!(self::claim(&store).await, [], "{table}");
+        assert_eq!(database.number("(SELECT count(*) FROM attempt)").await, 0, "{table}");
+    }
+    assert!(store.settle_event(&claim, &delivered()).await.unwrap());
+    assert_eq!(place(&claim_one(&store).await), ("1".to_owned(), 2));
 }
 
 async fn claims_given_back_count_nothing(database: Database) {

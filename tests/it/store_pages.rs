@@ -17,6 +17,7 @@ use crate::{
 
 both!(
     c02_records_and_their_events_are_stored_together_or_not_at_all,
+    c02_a_fault_anywhere_in_a_page_leaves_nothing_of_it,
     c04_what_did_not_change_is_not_written,
     c26_a_value_that_comes_back_is_a_change_of_its_own,
     a_provisional_record_is_decided_again_although_its_bytes_are_the_same,
@@ -58,6 +59,33 @@ async fn c02_records_and_their_events_are_stored_together_or_not_at_all(database
     assert_eq!(after.last_run, before.unwrap().last_run);
     assert_eq!(after.quarantined, 0);
     assert_eq!(changes(job.commit(2, vec![record("3", 1, "new")]).await), [1, 0, 0, 1]);
+}
+
+async fn c02_a_fault_anywhere_in_a_page_leaves_nothing_of_it(database: Database) {
+    let store = database.open().await;
+    let job = RunningJob::start(&store, "issues").await;
+    job.commit(1, vec![record("1", 1, "a")]).await;
+    let before = store.job_view("issues").await.unwrap();
+    let page = PageCommit {
+        quarantined: vec![broken("<", "not JSON")],
+        ..job.page(2, vec![record("1", 2, "b"), record("2", 1, "a")])
+    };
+    for (table, operation, condition) in [
+        ("record", "INSERT", "NEW.key = '2'"),
+        ("record", "UPDATE", "NEW.key = '2'"),
+        ("event", "INSERT", "NEW.key = '2'"),
+        ("outbox_head", "INSERT", "NEW.key = '2'"),
+        ("quarantine", "INSERT", "NEW.times = 1"),
+        ("run", "UPDATE", "NEW.pages = 2"),
+    ] {
+        database.break_on(table, operation, condition).await;
+        let failed = store.commit_page(&job.lease, &page).await.unwrap_err();
+        assert!(failed.to_string().contains("broken by the test"), "{failed}");
+        database.mend(table).await;
+        assert_eq!(store.job_view("issues").await.unwrap(), before, "{table}");
+        assert_eq!(database.number("(SELECT count(*) FROM outbox_head)").await, 1, "{table}");
+    }
+    assert_eq!(changes(job.commit_page(&page).await), [1, 1, 0, 2]);
 }
 
 async fn c04_what_did_not_change_is_not_written(database: Database) {
@@ -241,12 +269,11 @@ async fn a_record_that_cannot_be_read_is_kept_once_with_every_byte(database: Dat
     }
     let view = store.job_view("issues").await.unwrap().unwrap();
     assert_eq!((view.quarantined, view.records), (2, 1));
-    let hex: String = raw.bytes().map(|byte| format!("{byte:02x}")).collect();
-    let kept = match database.url().starts_with("sqlite") {
-        true => "SELECT lower(hex(raw)) FROM quarantine",
-        false => "SELECT encode(raw, 'hex') FROM quarantine",
-    };
-    assert!(database.texts(kept).await.contains(&hex));
+    let hex = raw.bytes().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"));
+    let sqlite = database.url().starts_with("sqlite");
+    let shown = if sqlite { "lower(hex(raw))" } else { "encode(raw, 'hex')" };
+    let kept = format!("SELECT {shown} FROM quarantine");
+    assert!(database.texts(&kept).await.contains(&hex));
     assert_eq!(database.number("(SELECT min(times) FROM quarantine)").await, 3);
     let asked = database.number("(SELECT min(asked_at) FROM quarantine)").await;
     assert_eq!(Instant::from_micros(asked), Instant::from_seconds(30));

@@ -104,6 +104,40 @@ impl Database {
         }
     }
 
+    /// Makes every `operation` (`INSERT`, `UPDATE` or `DELETE`) on `table` fail whose row meets `condition`,
+    /// which names it `NEW` or `OLD`.
+    pub async fn break_on(&self, table: &str, operation: &str, condition: &str) {
+        match self.place {
+            Place::Sqlite { .. } => {
+                self.tamper(&format!(
+                    "CREATE TRIGGER broken_{table} BEFORE {operation} ON {table} WHEN {condition}
+                     BEGIN SELECT RAISE(ABORT, 'broken by the test'); END"
+                ))
+                .await;
+            }
+            Place::Postgres { .. } => {
+                self.tamper(
+                    "CREATE OR REPLACE FUNCTION broken() RETURNS trigger LANGUAGE plpgsql
+                     AS 'BEGIN RAISE EXCEPTION ''broken by the test''; END'",
+                )
+                .await;
+                self.tamper(&format!(
+                    "CREATE TRIGGER broken_{table} BEFORE {operation} ON {table} FOR EACH ROW
+                     WHEN ({condition}) EXECUTE FUNCTION broken()"
+                ))
+                .await;
+            }
+        }
+    }
+
+    /// Takes back what [`Self::break_on`] did to `table`.
+    pub async fn mend(&self, table: &str) {
+        match self.place {
+            Place::Sqlite { .. } => self.tamper(&format!("DROP TRIGGER broken_{table}")).await,
+            Place::Postgres { .. } => self.tamper(&format!("DROP TRIGGER broken_{table} ON {table}")).await,
+        }
+    }
+
     /// The texts of a query's only column, which must be a text.
     pub async fn texts(&self, sql: &str) -> Vec<String> {
         let sql = AssertSqlSafe(sql.to_owned());
