@@ -1,9 +1,11 @@
 //! Everything that needs more than one floor, a database or a network, in one binary.
-#![expect(clippy::unwrap_used,
+#![expect(
+    clippy::unwrap_used,
     clippy::expect_used,
     clippy::indexing_slicing,
     clippy::panic,
-   , reason = "a failing test may panic")]
+    reason = "a failing test may panic"
+)]
 
 mod cases_delivery;
 mod cases_reading;
