@@ -250,10 +250,11 @@ async fn a_commit_whose_caller_goes_away_is_whole_and_leaves_the_store_usable(da
         let _ = tokio::time::timeout(wait, store.commit_page(&job.lease, &page)).await;
     }
     assert_eq!(job.commit(41, vec![record("last", 1, "a")]).await.created, 1);
+    // Waits for the commits whose callers have gone.
+    store.close().await;
     let heads = database.number("(SELECT count(*) FROM outbox_head)").await;
     assert_eq!(database.number(RECORDS).await, heads);
     assert_eq!(database.number(EVENTS).await, heads);
-    store.close().await;
 }
 
 async fn a_record_that_cannot_be_read_is_kept_once_with_every_byte(database: Database) {

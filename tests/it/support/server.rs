@@ -9,7 +9,7 @@ use axum::{
     Router,
     body::{Body, Bytes},
     extract::{Query, State},
-    http::{HeaderMap, Method, Uri},
+    http::HeaderMap,
     response::Response,
 };
 use serde_json::Value;
@@ -18,8 +18,6 @@ use tokio::sync::watch;
 /// One request as it came.
 #[derive(Clone, Debug)]
 pub struct Asked {
-    pub method: Method,
-    pub path: String,
     pub query: BTreeMap<String, String>,
     pub headers: HeaderMap,
     pub body: String,
@@ -108,14 +106,12 @@ impl Server {
 
 async fn serve(
     State(server): State<Server>,
-    method: Method,
-    uri: Uri,
     headers: HeaderMap,
     Query(query): Query<BTreeMap<String, String>>,
     body: Bytes,
 ) -> Response {
     let body = String::from_utf8(body.to_vec()).unwrap();
-    let asked = Asked { method, path: uri.path().to_owned(), query, headers, body };
+    let asked = Asked { query, headers, body };
     let answer = Arc::clone(&server.answer.lock().unwrap());
     let reply = answer(&asked);
     server.asked.lock().unwrap().push(asked);
