@@ -100,7 +100,7 @@ jobs:
       primary_key: [id]
       incremental: {{field: updated_at, format: iso8601, granularity: 1ms}}
       pagination: {{type: page_number, base_page: 1, has_more_path: $.has_more}}
-      rate_limit: {{requests: 20, per: 1s}}
+    rate_limit: {{requests: 20, per: 1s}}
     every: 1s
     window: {{lookback: 5s}}
     first_run: emit
