@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// The longest wait that a run sits out; for a longer one it gives its worker back.
-pub const LONGEST_WAIT: Duration = Duration::from_secs(15 * 60);
+pub const LONGEST_WAIT: Duration = Duration::from_mins(15);
 
 /// The account may not ask for longer than a run may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,10 +1,5 @@
 //! The integration tests: one binary, real sockets.
-#![expect(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    reason = "a failing test may panic"
-)]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a failing test may panic")]
 
 mod connector;
 mod connector_errors;
