@@ -229,6 +229,12 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_period_is_rounded_up_so_that_its_cells_fit() {
+        let limit = account("a", 3, SECOND).rate_limit.unwrap();
+        assert!(3 * period_of(limit) >= SECOND);
+    }
+
     #[tokio::test]
     async fn a_bucket_is_shared_by_name_and_the_slower_limit_holds() {
         let clock = Jumping::start();
