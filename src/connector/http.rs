@@ -40,7 +40,7 @@ impl Default for HttpOptions {
     fn default() -> Self {
         Self {
             connect_timeout: Duration::from_secs(10),
-            total_timeout: Duration::from_secs(60),
+            total_timeout: Duration::from_mins(1),
             read_timeout: Duration::from_secs(30),
             max_body: 64 << 20,
         }

@@ -77,7 +77,7 @@ mod tests {
     fn next_is_found_in_every_legal_form() {
         let cases: &[(&[&str], Option<&str>)] = &[
             (&[r#"<https://a.test/x?page=2>; rel="next""#], Some("https://a.test/x?page=2")),
-            (&[r#"<https://a.test/x?page=2>;rel=next"#], Some("https://a.test/x?page=2")),
+            (&["<https://a.test/x?page=2>;rel=next"], Some("https://a.test/x?page=2")),
             (&[r#"<?page=1>; rel="prev", <?page=3>; rel="next", <?page=9>; rel="last""#], Some("?page=3")),
             (&[r#"<?page=1>; rel="prev""#, r#"<?page=3>; rel="next""#], Some("?page=3")),
             (&[r#"<?a=1,2;3>; rel="next""#], Some("?a=1,2;3")),

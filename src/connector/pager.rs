@@ -10,7 +10,7 @@ use url::Url;
 use super::{
     address::{AddressError, onward},
     link::next_of,
-    place::{PlaceError, find},
+    place::{PlaceError, find, is_true, whole_number},
 };
 use crate::{
     config::stream::{PageKind, Pagination, Place},
@@ -309,22 +309,77 @@ fn stalled(reason: &str) -> PagerError {
     PagerError::Stalled(reason.to_owned())
 }
 
-/// Truth as APIs spell it.
-fn is_true(value: &Value) -> bool {
-    match value {
-        Value::Null => false,
-        Value::Bool(flag) => *flag,
-        Value::Number(number) => number.as_f64() != Some(0.0),
-        Value::String(text) => !matches!(text.trim().to_ascii_lowercase().as_str(), "" | "false" | "0"),
-        Value::Array(elements) => !elements.is_empty(),
-        Value::Object(members) => !members.is_empty(),
-    }
-}
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
 
-fn whole_number(value: &Value) -> Option<u64> {
-    match value {
-        Value::Number(number) => number.as_u64(),
-        Value::String(text) => text.trim().parse().ok(),
-        _ => None,
+    use super::*;
+
+    fn advance(pager: &mut Pager, url: &str, body: &Value) -> Result<(), PagerError> {
+        let body: Box<RawValue> = serde_json::from_str(&body.to_string()).unwrap();
+        let list = "$.items".parse::<crate::domain::json_path::JsonPath>().unwrap();
+        let list = list.find(&body).unwrap().unwrap();
+        let rows: Vec<&RawValue> = serde_json::from_str(list.get()).unwrap();
+        let (url, headers) = (Url::parse(url).unwrap(), HeaderMap::new());
+        pager.advance(&PageFacts { url: &url, body: &body, headers: &headers, rows: &rows })
+    }
+
+    fn offset() -> Pager {
+        let has_more = Some(Place::Body("more".parse().unwrap()));
+        let total = Some(Place::Body("total".parse().unwrap()));
+        Pager::new(Pagination { kind: PageKind::Offset, has_more, total })
+    }
+
+    #[test]
+    fn the_end_is_the_word_of_the_api_however_it_spells_it() {
+        let cases = [
+            (json!({"items": [1], "more": false}), true),
+            (json!({"items": [1], "more": "false"}), true),
+            (json!({"items": [1], "more": 0}), true),
+            (json!({"items": [1], "more": ""}), true),
+            (json!({"items": [1], "more": "/next"}), false),
+            (json!({"items": [1], "more": null}), false),
+            (json!({"items": [1]}), false),
+            (json!({"items": []}), true),
+            (json!({"items": [1], "total": 1}), true),
+            (json!({"items": [1, 2], "total": "1"}), true),
+            (json!({"items": [1], "total": 2}), false),
+            (json!({"items": [1], "total": -1}), false),
+            (json!({"items": [], "total": 0}), true),
+        ];
+        for (body, is_over) in cases {
+            let mut pager = offset();
+            advance(&mut pager, "https://a.test/", &body).unwrap();
+            assert_eq!(pager.ask().is_none(), is_over, "{body}");
+        }
+    }
+
+    #[test]
+    fn c08_the_clamp_is_told_once_and_only_where_more_rows_follow() {
+        let url = "https://a.test/?Page_Size=1000";
+        let mut pager = offset();
+        for (items, clamp) in [
+            (json!([1, 2]), None),
+            (json!([3]), Some(Clamp { asked: 1_000, received: 2 })),
+            (json!([4]), None),
+        ] {
+            advance(&mut pager, url, &json!({"items": items})).unwrap();
+            assert_eq!(pager.take_clamp(), clamp);
+        }
+        let mut pager = offset();
+        advance(&mut pager, url, &json!({"items": [1, 2]})).unwrap();
+        advance(&mut pager, url, &json!({"items": []})).unwrap();
+        assert_eq!(pager.take_clamp(), None);
+    }
+
+    #[test]
+    fn empty_pages_that_promise_another_one_are_not_endless() {
+        let kind = PageKind::Token(Place::Body("next".parse().unwrap()));
+        let mut pager = Pager::new(Pagination { kind, has_more: None, total: None });
+        for page in 1..=EMPTY_PAGES {
+            advance(&mut pager, "https://a.test/", &json!({"items": [], "next": page})).unwrap();
+        }
+        let error = advance(&mut pager, "https://a.test/", &json!({"items": [], "next": "x"}));
+        assert!(matches!(error, Err(PagerError::Stalled(_))));
     }
 }

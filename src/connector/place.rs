@@ -33,3 +33,24 @@ pub fn header(headers: &HeaderMap, name: &str) -> Option<String> {
         headers.get_all(name).iter().map(|value| String::from_utf8_lossy(value.as_bytes())).collect();
     (!values.is_empty()).then(|| values.join(", "))
 }
+
+/// Truth as APIs spell it.
+pub fn is_true(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Bool(flag) => *flag,
+        Value::Number(number) => number.as_f64() != Some(0.0),
+        Value::String(text) => !matches!(text.trim().to_ascii_lowercase().as_str(), "" | "false" | "0"),
+        Value::Array(elements) => !elements.is_empty(),
+        Value::Object(members) => !members.is_empty(),
+    }
+}
+
+/// A number of rows or pages, also one that is written as a text.
+pub fn whole_number(value: &Value) -> Option<u64> {
+    match value {
+        Value::Number(number) => number.as_u64(),
+        Value::String(text) => text.trim().parse().ok(),
+        _ => None,
+    }
+}

@@ -35,7 +35,7 @@ use crate::{
 };
 
 /// The longest time that one page may be waited for in all, where the source asks for patience.
-const LONGEST_PATIENCE: Duration = Duration::from_secs(30 * 60);
+const LONGEST_PATIENCE: Duration = Duration::from_mins(30);
 
 /// The shortest such wait where the source does not say how long.
 const SHORTEST_WAIT: Duration = Duration::from_millis(100);
@@ -229,12 +229,13 @@ impl PageReader {
             let reason = format!("{reason}; tried {} times", spent.failures);
             return Err(self.failed(Some(url), &reason));
         }
+        // Before jitter is added, which very long waits have no room for.
+        if let Some(wait) = wait.filter(|wait| *wait > LONGEST_WAIT) {
+            return Err(self.parked(url, self.clock.now().plus(wait), reason));
+        }
         let random = self.limits.random();
         let wait =
             wait.map_or_else(|| self.backoff.wait(spent.failures, random), |wait| jittered(wait, random));
-        if wait > LONGEST_WAIT {
-            return Err(self.parked(url, self.clock.now().plus(wait), reason));
-        }
         self.log_wait(wait, reason);
         self.clock.sleep(wait).await;
         Ok(())

@@ -161,8 +161,11 @@ fn by_nature(stream: &Stream, reply: &Reply) -> Verdict {
         _ => return Verdict::Fail { reason: format!("{reason}: {}", advice(status)) },
     }
     match &reply.body {
-        _ if reply.is_html => retry("a web page where JSON should be: a login, a proxy, or a wrong base URL"),
+        // Also under `text/html`, which careless servers write on everything.
         Ok(_) => Verdict::Data,
+        Err(_) if reply.is_html => {
+            retry("a web page where JSON should be: a login, a proxy, or a wrong base URL")
+        }
         Err(_) if status == 204 && stream.records.missing == Missing::Empty => Verdict::Data,
         Err(_) if reply.is_empty => retry("an empty body is not an empty list"),
         Err(error) => retry(&format!("it is not JSON ({error})")),

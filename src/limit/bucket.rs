@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// The longest wait that a run sits out; for a longer one it gives its worker back.
-pub const LONGEST_WAIT: Duration = Duration::from_secs(15 * 60);
+pub const LONGEST_WAIT: Duration = Duration::from_mins(15);
 
 /// The account may not ask for longer than a run may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -227,6 +227,12 @@ mod tests {
                 assert!(within <= requests as usize, "{within} in {per:?} for a quota of {requests}");
             }
         }
+    }
+
+    #[test]
+    fn a_period_is_rounded_up_so_that_its_cells_fit() {
+        let limit = account("a", 3, SECOND).rate_limit.unwrap();
+        assert!(3 * period_of(limit) >= SECOND);
     }
 
     #[tokio::test]

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use onlynew::{
-    config::stream::{ErrorAction, PageKind, WaitRule},
+    config::stream::{ErrorAction, PageKind, Place, WaitRule, WaitUnit},
     connector::{HttpOptions, ReadError},
 };
 use serde_json::json;
 
 use crate::{
-    connector_job::{CountingClock, Draft, body},
+    connector_job::{CountingClock, Draft, body, wait_from},
     support::source::{Answer, Source},
 };
 
@@ -152,16 +152,15 @@ async fn the_rules_of_the_connector_come_first_and_in_order() {
 
 #[tokio::test]
 async fn a_wait_beyond_the_cap_is_not_cut_short() {
-    let hour = Some(WaitRule::Fixed(Duration::from_secs(3_600)));
-    for action in [ErrorAction::Retry, ErrorAction::RateLimited] {
-        let source = Source::script([Answer::status(500)]).await;
-        let clock = CountingClock::start();
-        let rule = match &hour {
-            Some(WaitRule::Fixed(wait)) => Some(WaitRule::Fixed(*wait)),
-            _ => None,
-        };
-        let walk = Draft::new(&source.url()).error(Some(500), "", action, rule).read_on(&clock).await;
-        assert!(matches!(walk.error, Some(ReadError::RateLimited { .. })), "{:?}", walk.error);
-        assert!(clock.waits().is_empty());
+    for wait in ["3600", "18446744073709551615"] {
+        for action in [ErrorAction::Retry, ErrorAction::RateLimited] {
+            let source = Source::script([Answer::status(500).header("X-Wait", wait)]).await;
+            let clock = CountingClock::start();
+            let rule = wait_from(Place::Header("x-wait".into()), WaitUnit::Seconds, None);
+            let draft = Draft::new(&source.url()).error(Some(500), "", action, Some(rule));
+            let walk = draft.read_on(&clock).await;
+            assert!(matches!(walk.error, Some(ReadError::RateLimited { .. })), "{:?}", walk.error);
+            assert!(clock.waits().is_empty());
+        }
     }
 }

@@ -51,7 +51,8 @@ impl CountingClock {
 
     /// The waits so far, in seconds, rounded up.
     pub fn waits(&self) -> Vec<u64> {
-        self.waits.lock().unwrap().iter().map(|wait| wait.as_millis().div_ceil(1000) as u64).collect()
+        let whole = |wait: &Duration| wait.as_secs() + u64::from(wait.subsec_micros() > 0);
+        self.waits.lock().unwrap().iter().map(whole).collect()
     }
 }
 
@@ -201,7 +202,7 @@ impl Draft {
             stream_name: "items".into(),
             stream: Arc::new(self.stream),
             inputs: self.inputs,
-            schedule: Schedule::Every(Duration::from_secs(60)),
+            schedule: Schedule::Every(Duration::from_mins(1)),
             window: WindowRule {
                 start: None,
                 lookback: Duration::ZERO,
@@ -284,9 +285,9 @@ pub fn body(path: &str) -> Place {
     Place::Body(path.parse().unwrap())
 }
 
-pub fn wait_from(place: Place, unit: WaitUnit, pattern: Option<&str>) -> Option<WaitRule> {
+pub fn wait_from(place: Place, unit: WaitUnit, pattern: Option<&str>) -> WaitRule {
     let pattern = pattern.map(|pattern| regex_lite::Regex::new(pattern).unwrap());
-    Some(WaitRule::From { place, unit, pattern })
+    WaitRule::From { place, unit, pattern }
 }
 
 fn template(source: &str) -> Template {

@@ -140,6 +140,7 @@ async fn a_next_url_gets_the_query_key_only_where_it_has_none() {
     let draft = Draft::new(&source.url()).pages(PageKind::NextUrl(body("next")));
     draft.auth(api_key(KeyPlace::Query, "api_key", "")).read().await.keys();
     assert_eq!(source.params("api_key"), ["s3cret&1", "s3cret&1", "theirs"]);
+    assert_eq!(source.asked()[2].query.len(), 2);
 }
 
 #[tokio::test]
