@@ -62,7 +62,7 @@ pub(super) fn check_alternatives(alternatives: &[AuthFile], problems: &Problems)
             ),
             Some(name) if !is_token(name) => {
                 problems
-                    .add(Problem::new(name.span, format!("`{}` cannot be the name of a key", name.shown())));
+                    .add(Problem::new(name.span, format!("{} cannot be the name of a key", name.quoted())));
             }
             Some(_) => {}
         }
@@ -109,8 +109,13 @@ pub(super) fn source_auth(
                     .filter(|kind| **kind != AuthType::None)
                     .map(|kind| kind.example())
                     .collect();
+                let has_use = |key: &str| wanted.iter().any(|kind| kind.keys().0.contains(&key));
                 let message = match present.as_slice() {
                     [] => format!("{who} needs credentials"),
+                    [_, _, ..] if present.iter().any(|(key, _)| has_use(key)) => {
+                        let keys = listed(present.iter().map(|(key, _)| *key));
+                        format!("{keys} do not go together for {who}")
+                    }
                     present => {
                         format!("{who} has no use for {}", listed(present.iter().map(|(key, _)| *key)))
                     }
@@ -205,7 +210,7 @@ pub(super) fn webhook_auth(given: Option<&Spanned<WebhookAuthFile>>, problems: &
         WebhookAuthType::Header => {
             let name = given.name.as_ref()?;
             if !is_token(name) {
-                let message = format!("`{}` is not the name of a header", name.shown());
+                let message = format!("{} is not the name of a header", name.quoted());
                 problems.add(Problem::new(name.span, message).expected("something like `X-Token`"));
                 return None;
             }

@@ -67,6 +67,11 @@ pub(super) fn nearest<'a>(wrong: &str, candidates: impl IntoIterator<Item = &'a 
     let limit = (wrong.chars().count() / 3).clamp(1, 4);
     let distance = |candidate: &str| {
         let candidate = plain(candidate);
+        // `Zagreb` means `Europe/Zagreb`.
+        let candidate = match candidate.rsplit_once('/') {
+            Some((_, last)) if !wrong.contains('/') => last.to_owned(),
+            _ => candidate,
+        };
         match candidate.starts_with(&wrong) || wrong.starts_with(&candidate) {
             true if wrong.len().min(candidate.len()) > 2 => 1,
             _ => strsim::damerau_levenshtein(&wrong, &candidate),
@@ -170,13 +175,14 @@ impl Problems {
 fn tell(sources: &[Source], problem: Problem) -> Option<ConfigError> {
     let source = sources.get(problem.span.file as usize)?;
     let (line, column) = source.position(problem.span.range().start);
+    let hide = |text: String| source.without_masked(text, problem.span);
     Some(ConfigError {
         file: source.name.clone(),
         line: Some(line),
         column: Some(column),
-        message: problem.message,
-        expected: problem.expected,
-        help: problem.help,
+        message: hide(problem.message),
+        expected: problem.expected.map(hide),
+        help: problem.help.map(hide),
         snippet: Some(source.snippet(problem.span.range())),
     })
 }
@@ -213,6 +219,17 @@ impl Source {
         let margin = " ".repeat(number.len());
         let shown: String = shown.into_iter().collect();
         format!("{margin} |\n{number} | {}\n{margin} | {gap}{}", shown.trim_end(), "^".repeat(carets))
+    }
+
+    /// A message about a place, less what is masked there.
+    fn without_masked(&self, message: String, place: Span) -> String {
+        let overlapping = self
+            .masked
+            .iter()
+            .filter(|range| range.start < place.range().end && place.range().start < range.end);
+        overlapping
+            .filter_map(|range| self.text.get(range.clone()))
+            .fold(message, |message, masked| message.replace(masked.trim_matches(['"', '\'']), "***"))
     }
 
     fn hides(&self, byte: usize) -> bool {

@@ -23,9 +23,12 @@ use super::{
     job::Job,
     rules, streams,
     template::{Template, template_value},
-    values::{check_name, duration, parsed, unusable, zone},
+    values::{check_name, duration, unusable, zone},
 };
-use crate::domain::{content::Hash, fires::Schedule};
+use crate::domain::{
+    content::Hash,
+    fires::{CronError, Schedule},
+};
 
 /// The store where none is named.
 const DEFAULT_STORE: &str = "sqlite://onlynew.db";
@@ -48,6 +51,8 @@ struct NamedAccount {
     connector: Option<Arc<Connector>>,
     account: Option<Arc<Account>>,
     with: With,
+    /// Nothing of its inputs was left out as wrong.
+    complete: bool,
 }
 
 /// Who asks, for one job.
@@ -56,6 +61,7 @@ struct Asker {
     /// The named account; none where the job carries its own credentials.
     account: Option<Option<Arc<Account>>>,
     with: With,
+    complete: bool,
 }
 
 impl<'a> Resolver<'a> {
@@ -84,7 +90,12 @@ impl<'a> Resolver<'a> {
         }
         self.destinations = Destinations::new(file.destinations.as_ref(), self.problems);
         let mut jobs = BTreeMap::new();
-        for (name, job) in file.jobs.0 {
+        if file.jobs.0.is_empty() && file.jobs.whole {
+            let problem = Problem::new(file.jobs.span, "there are no jobs, so there is nothing to do");
+            self.problems
+                .add(problem.expected("at least one job; `onlynew init` writes a file to start from"));
+        }
+        for (name, job) in file.jobs.value.0 {
             check_name(&name, self.problems);
             if let Some(job) = self.job(&name, job) {
                 jobs.insert(job.name.clone(), Arc::new(job));
@@ -107,7 +118,7 @@ impl<'a> Resolver<'a> {
                 })
             }
             (_, Some(given)) => {
-                let problem = unusable(given, format!("`{}` is not a store", given.shown()));
+                let problem = Problem::new(given.span, format!("{} is not a store", given.quoted()));
                 self.problems
                     .add(problem.expected("`sqlite://PATH` or `postgres://USER:PASSWORD@HOST/DATABASE`"));
                 None
@@ -122,7 +133,7 @@ impl<'a> Resolver<'a> {
             Found::Broken => None,
             Found::Missing => {
                 let known = self.catalog.names();
-                let problem = unusable(name, format!("there is no connector `{}`", name.shown()))
+                let problem = Problem::new(name.span, format!("there is no connector `{}`", name.shown()))
                     .expected(format!("one of {}", listed(known.iter().map(String::as_str))))
                     .help("a connector of your own goes into the folder `connectors` beside this file");
                 self.problems.add(problem.meant(name, known.iter().map(String::as_str)));
@@ -132,7 +143,8 @@ impl<'a> Resolver<'a> {
     }
 
     fn named_account(&mut self, name: &Spanned<String>, file: &Spanned<AccountFile>) -> NamedAccount {
-        let with = file.with.clone().unwrap_or_default();
+        let complete = file.whole && file.with.as_ref().is_none_or(|with| with.whole);
+        let with = file.with.as_ref().map(|with| with.value.clone()).unwrap_or_default();
         let Some(connector) = self.connector(&file.connector) else { return NamedAccount::default() };
         let auth = if file.whole || file.auth.is_some() {
             let title = connector.title();
@@ -150,7 +162,7 @@ impl<'a> Resolver<'a> {
                 rate_limit,
             })
         });
-        NamedAccount { connector: Some(connector), account, with }
+        NamedAccount { connector: Some(connector), account, with, complete }
     }
 
     /// The quota given, else the connector's; `None` where it is wrong.
@@ -177,18 +189,17 @@ impl<'a> Resolver<'a> {
         let own = file.with.as_ref().map_or(&no_values, |with| &with.value);
         let owner = file.with.as_ref().map_or(name.span, |with| with.span);
         let given = [own, &asker.with];
-        let values = match whole {
-            true => inputs::values(connector, &given, owner, self.problems),
-            false => {
-                inputs::check_given(connector, own, self.problems);
-                None
-            }
-        };
+        let complete = whole && asker.complete && file.with.as_ref().is_none_or(|with| with.whole);
+        let values = inputs::values(connector, &given, complete, owner, self.problems);
         let account = match &asker.account {
             Some(named) => named.clone(),
             None => self.inline_account(name.span, &file, connector, values.as_ref()),
         };
-        let (stream_name, stream_file) = stream_file?;
+        let Some((stream_name, stream_file)) = stream_file else {
+            // Without the stream only the form can be checked.
+            file.window.iter().for_each(|window| rules::check_form(window, self.problems));
+            return None;
+        };
         let incremental = stream_file.incremental.as_ref();
         let defaults = stream_file.defaults.as_ref();
         let window = rules::window(file.window.as_ref(), defaults, incremental, self.problems);
@@ -219,7 +230,8 @@ impl<'a> Resolver<'a> {
             (Some(every), None) => {
                 let period = duration(every, self.problems)?;
                 if period.as_secs() < 1 {
-                    let problem = unusable(every, format!("`{}` is too short a period", every.shown()));
+                    let problem =
+                        Problem::new(every.span, format!("{} is too short a period", every.quoted()));
                     self.problems.add(problem.expected("`1s` or longer"));
                     return None;
                 }
@@ -243,12 +255,20 @@ impl<'a> Resolver<'a> {
     }
 
     fn cron(&self, file: &ScheduleFile) -> Option<Schedule> {
-        let pattern = parsed(&file.cron, self.problems);
+        let pattern = file.cron.parse().map_err(|error: CronError| {
+            let problem = unusable(&file.cron, &error);
+            self.problems.add(match error {
+                CronError::BothDays(_) => problem,
+                _ => problem.expected(
+                    "something like `*/5 * * * *` (every 5 minutes) or `0 6 * * MON-FRI` (weekdays at 6:00)",
+                ),
+            });
+        });
         let zone = match &file.timezone {
             Some(text) => zone(text, self.problems),
             None => Some(jiff::tz::TimeZone::UTC),
         };
-        Some(Schedule::Cron { pattern: pattern?, zone: zone? })
+        Some(Schedule::Cron { pattern: pattern.ok()?, zone: zone? })
     }
 
     /// Who asks: the account that the job names, the connector it names, or the source it describes.
@@ -279,16 +299,16 @@ impl<'a> Resolver<'a> {
         }
         if let Some(source) = source {
             let connector = Arc::new(Connector::from_source(name, source, self.problems));
-            return Some(Asker { connector, account: None, with: With::default() });
+            return Some(Asker { connector, account: None, with: With::default(), complete: true });
         }
         if let Some(connector) = &file.connector {
             let connector = self.connector(connector)?;
-            return Some(Asker { connector, account: None, with: With::default() });
+            return Some(Asker { connector, account: None, with: With::default(), complete: true });
         }
         let account = file.account.as_ref()?;
         let Some(named) = self.accounts.get(account.as_str()) else {
             let known: Vec<&str> = self.accounts.keys().map(String::as_str).collect();
-            let problem = unusable(account, format!("there is no account `{}`", account.shown()));
+            let problem = Problem::new(account.span, format!("there is no account `{}`", account.shown()));
             self.problems.add(match known.as_slice() {
                 [] => problem
                     .help("name it under `accounts`, or write `connector` and `auth` in the job itself"),
@@ -312,7 +332,12 @@ impl<'a> Resolver<'a> {
             self.problems.add(problem.help(format!("move `{key}` to the account `{}`", account.shown())));
         }
         let connector = named.connector.clone()?;
-        Some(Asker { connector, account: Some(named.account.clone()), with: named.with.clone() })
+        Some(Asker {
+            connector,
+            account: Some(named.account.clone()),
+            with: named.with.clone(),
+            complete: named.complete,
+        })
     }
 
     /// The account of a job that carries its own credentials.

@@ -144,7 +144,7 @@ impl Builder<'_> {
         let mut built = Vec::new();
         for (name, value) in pairs {
             if name.is_empty() || !good(name) {
-                let message = format!("`{}` cannot be the name of a header or parameter", name.shown());
+                let message = format!("{} cannot be the name of a header or parameter", name.quoted());
                 self.problems.add(Problem::new(name.span, message));
             }
             if let Some(value) = template(value, self.request_scope(), self.problems) {

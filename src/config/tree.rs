@@ -113,7 +113,10 @@ pub(super) fn parse(file: u32, text: &str, problems: &Problems) -> Option<Node> 
     }
     if root.is_none() {
         let span = Span { file, start: 0, end: 0 };
-        problems.add(Problem::new(span, "the file is empty"));
+        let problem = Problem::new(span, "the file is empty");
+        problems.add(
+            problem.expected("at least `jobs:` with one job; `onlynew init` writes a file to start from"),
+        );
     }
     if let Some(root) = &root {
         mask(root, None, problems);
@@ -276,14 +279,26 @@ impl<'a> Builder<'a> {
             }
             E::UnknownAnchor => (
                 "this alias names an anchor that does not exist".to_owned(),
-                "a text that starts with `*` must stand in quotes",
+                "write the anchor `&name` before its alias `*name`; a text that starts with `*` must stand in quotes",
             ),
             E::UnexpectedCharacter { character } => {
                 (format!("a text cannot start with `{character}`"), "put the text in quotes")
             }
-            E::SimpleKeyExpected | E::InvalidSimpleKey if rest.starts_with(':') || !rest.contains(':') => (
+            E::MappingValueNotAllowed => (
                 "a `:` makes a key of what stands before it, and no key can stand here".to_owned(),
-                "indent the key like its neighbours; a text that holds `: ` must stand in quotes",
+                "a text that holds `: ` must stand in quotes; a key must be indented like its neighbours",
+            ),
+            E::ExpectedBlockMappingKey | E::InvalidIndentation => (
+                "this line fits no level of indentation above it".to_owned(),
+                "indent it exactly like the other keys of its block",
+            ),
+            E::ExpectedFlowMappingSeparator => (
+                "a `,` or `}` is missing before this".to_owned(),
+                "close the `{`; inside it, a text that holds `{`, `}`, `[`, `]` or `,` must stand in quotes",
+            ),
+            E::ExpectedFlowSequenceSeparator => (
+                "a `,` or `]` is missing before this".to_owned(),
+                "close the `[`; inside it, a text that holds `{`, `}`, `[`, `]` or `,` must stand in quotes",
             ),
             _ => (
                 format!("this is not YAML: {}", error.info()),
