@@ -153,7 +153,7 @@ impl<'a> Checker<'a> {
         for name in &missing {
             if !present.iter().any(|key| key == name) && !misspelt(name) {
                 let mut problem = Problem::new(named.span, format!("{named} lacks the key `{name}`"));
-                if let Some(told) = properties.get(*name).and_then(|property| self.description(property)) {
+                if let Some(told) = properties.get(*name).and_then(description) {
                     problem = problem.help(format!("`{name}`: {told}"));
                 }
                 self.problems.add(problem);
@@ -257,7 +257,7 @@ impl<'a> Checker<'a> {
             return Some(format!("a mapping with keys of {}", listed(properties.keys().map(String::as_str))));
         }
         let types = types(schema);
-        let told = types.iter().find_map(|name| match *name {
+        types.iter().find_map(|name| match *name {
             "string" => Some("a text".to_owned()),
             "integer" => Some("a whole number".to_owned()),
             "number" => Some("a number".to_owned()),
@@ -268,15 +268,14 @@ impl<'a> Checker<'a> {
             }),
             "object" => Some("a mapping from names to values".to_owned()),
             _ => None,
-        });
-        told
+        })
     }
+}
 
-    /// The description of a key, its first paragraph on one line.
-    fn description(self, schema: &'a Json) -> Option<String> {
-        let text = schema.get("description").and_then(Json::as_str)?;
-        Some(text.split("\n\n").next()?.replace('\n', " "))
-    }
+/// The description of a key, its first paragraph on one line.
+fn description(schema: &Json) -> Option<String> {
+    let text = schema.get("description").and_then(Json::as_str)?;
+    Some(text.split("\n\n").next()?.replace('\n', " "))
 }
 
 fn types(schema: &Json) -> Vec<&str> {

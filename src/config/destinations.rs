@@ -34,7 +34,7 @@ pub(super) struct Destinations {
 impl Destinations {
     pub(super) fn new(files: Option<&Entries<Spanned<DestinationFile>>>, problems: &Problems) -> Self {
         let mut destinations = Self::default();
-        for (name, file) in files.iter().flat_map(|files| files.iter()) {
+        for (name, file) in files.iter().flat_map(|files| &files.0) {
             check_name(name, problems);
             let built = build(Some(name), file, problems);
             let built = built.filter(|_| file.whole).map(Arc::new);

@@ -3,15 +3,18 @@
 //!
 //! Snippets show the file's own text, so a `${NAME}` stays a name; credentials written out are masked.
 
-use std::{cell::RefCell, fmt, ops::Range, path::Path};
+use std::{cell::RefCell, collections::HashSet, fmt, ops::Range, path::Path};
 
 use serde::Serialize;
 
 /// The longest part of a source line that a snippet shows, in characters.
 const SNIPPET_WIDTH: usize = 120;
 
+/// The most errors that are told at once: nobody reads more, and a hostile file could hold a million.
+const MAX_TOLD: usize = 200;
+
 /// A place in one of the files that were read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Span {
     pub(super) file: u32,
     pub(super) start: u32,
@@ -72,9 +75,11 @@ pub(super) fn nearest<'a>(wrong: &str, candidates: impl IntoIterator<Item = &'a 
             Some((_, last)) if !wrong.contains('/') => last.to_owned(),
             _ => candidate,
         };
-        match candidate.starts_with(&wrong) || wrong.starts_with(&candidate) {
-            true if wrong.len().min(candidate.len()) > 2 => 1,
-            _ => strsim::damerau_levenshtein(&wrong, &candidate),
+        let begins = candidate.starts_with(&wrong) || wrong.starts_with(&candidate);
+        if begins && wrong.len().min(candidate.len()) > 2 {
+            1
+        } else {
+            strsim::damerau_levenshtein(&wrong, &candidate)
         }
     };
     candidates
@@ -152,23 +157,21 @@ impl Problems {
     /// The result: the warnings, or all errors, sorted by place.
     pub(super) fn finish(self) -> Result<Vec<String>, ConfigErrors> {
         let sources = self.sources.into_inner();
-        let told = |mut problems: Vec<Problem>| -> Vec<ConfigError> {
+        let told = |mut problems: Vec<Problem>| -> (Vec<ConfigError>, usize) {
             problems.sort_by_key(|problem| problem.span);
-            let mut told: Vec<ConfigError> = Vec::new();
-            for error in problems.into_iter().filter_map(|problem| tell(&sources, problem)) {
-                // What several jobs share is checked for each of them.
-                if !told.contains(&error) {
-                    told.push(error);
-                }
-            }
-            told
+            // What several jobs share is checked for each of them.
+            let mut seen = HashSet::new();
+            problems.retain(|problem| seen.insert((problem.span, problem.message.clone())));
+            let left_out = problems.len().saturating_sub(MAX_TOLD);
+            problems.truncate(MAX_TOLD);
+            (problems.into_iter().filter_map(|problem| tell(&sources, problem)).collect(), left_out)
         };
-        let errors = told(self.found.into_inner());
+        let (errors, left_out) = told(self.found.into_inner());
         if errors.is_empty() {
-            let warnings = told(self.warnings.into_inner());
+            let (warnings, _) = told(self.warnings.into_inner());
             return Ok(warnings.iter().map(ConfigError::headline).collect());
         }
-        Err(ConfigErrors { errors })
+        Err(ConfigErrors { errors, left_out })
     }
 }
 
@@ -289,6 +292,8 @@ impl fmt::Display for ConfigError {
 pub struct ConfigErrors {
     /// The errors; at least one.
     pub errors: Vec<ConfigError>,
+    /// How many more there are.
+    pub left_out: usize,
 }
 
 impl ConfigErrors {
@@ -297,7 +302,7 @@ impl ConfigErrors {
         let file = path.display().to_string();
         let error =
             ConfigError { file, line: None, column: None, message, expected: None, help, snippet: None };
-        Self { errors: vec![error] }
+        Self { errors: vec![error], left_out: 0 }
     }
 }
 
@@ -306,9 +311,10 @@ impl fmt::Display for ConfigErrors {
         for error in &self.errors {
             write!(f, "{error}\n\n")?;
         }
-        match self.errors.len() {
-            1 => f.write_str("1 error"),
-            count => write!(f, "{count} errors"),
+        match (self.errors.len(), self.left_out) {
+            (1, 0) => f.write_str("1 error"),
+            (count, 0) => write!(f, "{count} errors"),
+            (count, more) => write!(f, "{count} errors, and {more} more that are not shown"),
         }
     }
 }

@@ -42,20 +42,19 @@ pub(super) fn check_declared(inputs: &Entries<Spanned<InputFile>>, problems: &Pr
 /// Checks values against a connector's inputs, whether or not all are there.
 pub(super) fn check_given(connector: &Connector, with: &With, problems: &Problems) {
     for (name, value) in with.iter() {
-        match connector.inputs.get(name) {
-            Some(input) => drop(convert(name, input, value, problems)),
-            None => {
-                let known: Vec<&str> = connector.inputs.names().collect();
-                let message = format!("{} has no input `{}`", connector.title(), name.shown());
-                let problem = Problem::new(name.span, message);
-                problems.add(match known.as_slice() {
-                    [] => problem.help("it takes none: remove this line"),
-                    known => problem
-                        .expected(format!("one of {}", listed(known.iter().copied())))
-                        .meant(name, known.iter().copied()),
-                });
-            }
+        if let Some(input) = connector.inputs.get(name) {
+            convert(name, input, value, problems);
+            continue;
         }
+        let known: Vec<&str> = connector.inputs.names().collect();
+        let message = format!("{} has no input `{}`", connector.title(), name.shown());
+        let problem = Problem::new(name.span, message);
+        problems.add(match known.as_slice() {
+            [] => problem.help("it takes none: remove this line"),
+            known => problem
+                .expected(format!("one of {}", listed(known.iter().copied())))
+                .meant(name, known.iter().copied()),
+        });
     }
 }
 

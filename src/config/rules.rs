@@ -20,7 +20,7 @@ use crate::domain::{
 };
 
 /// How far behind the watermark a run reads where nothing else is said.
-const LOOKBACK: Duration = Duration::from_secs(300);
+const LOOKBACK: Duration = Duration::from_mins(5);
 
 /// Checks the window of a stream or job. A stream without versions has none.
 pub(super) fn check_window(

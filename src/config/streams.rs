@@ -9,9 +9,9 @@ use super::{
     connector_file::{
         ErrorRuleFile, IncrementalFile, PaginationFile, PaginationType, RecordsFile, RequestFile, StreamFile,
     },
-    de::Spanned,
+    de::{Entries, Spanned},
     error::{Problem, Problems},
-    stream::{ErrorRule, Incremental, PageKind, Pagination, Records, Stream, WaitRule},
+    stream::{ErrorRule, Incremental, Missing, PageKind, Pagination, Records, Stream, WaitRule},
     template::{Scope, Template, template_value},
     text::{TextOr, spanned},
     values::{duration, expression, is_token, path, pattern, place, template, web_url, zone},
@@ -87,7 +87,7 @@ fn merged<'a>(defaults: Option<&'a RequestFile>, own: &'a RequestFile) -> Reques
         request.path = part.path.as_ref().or(request.path);
         let lists = [(&part.query, &mut request.query), (&part.headers, &mut request.headers)];
         for (given, list) in lists {
-            for (name, value) in given.iter().flat_map(|given| given.iter()) {
+            for (name, value) in given.iter().flat_map(Entries::iter) {
                 // A null of the stream's own takes a default away.
                 list.retain(|(known, _): &Pair<'_>| known.as_str() != name.as_str());
                 list.extend(value.as_ref().map(|value| (name, value)));
@@ -157,7 +157,7 @@ impl Builder<'_> {
     fn records(&self, file: Option<&RecordsFile>) -> Option<Records> {
         let whole = || "$".parse().ok();
         let Some(file) = file else {
-            return Some(Records { path: whole()?, filter: None, missing: Default::default() });
+            return Some(Records { path: whole()?, filter: None, missing: Missing::default() });
         };
         let path = match &file.path {
             Some(text) => path(text, self.problems),

@@ -3,6 +3,8 @@
 //! Scalars keep their text beside the type that YAML gives them: a token of digits stays the text it is.
 //! Duplicate keys are refused; depth and size are bounded, aliases included.
 
+use std::collections::HashMap;
+
 use granit_parser::{Event, Parser, ScalarStyle};
 
 use super::error::{Problem, Problems, Span};
@@ -178,6 +180,7 @@ impl<'a> Builder<'a> {
             }
             Event::MappingStart(_, anchor, tag) => {
                 let mut members: Vec<(Key, Node)> = Vec::new();
+                let mut known: HashMap<String, Span> = HashMap::new();
                 let end = loop {
                     match self.next(events)? {
                         (Event::MappingEnd, end) => break end,
@@ -185,7 +188,12 @@ impl<'a> Builder<'a> {
                             let key = self.key(event, span)?;
                             let (event, value_span) = self.next(events)?;
                             let value = self.node(event, value_span, events, depth + 1)?;
-                            self.push(&mut members, key, value);
+                            if let Some(first) = known.get(&key.text) {
+                                self.repeated(&key, *first);
+                            } else {
+                                known.insert(key.text.clone(), key.span);
+                                members.push((key, value));
+                            }
                         }
                     }
                 };
@@ -214,26 +222,19 @@ impl<'a> Builder<'a> {
     }
 
     fn key(&self, event: Event<'a>, span: Span) -> Option<Key> {
-        match event {
-            Event::Scalar(text, ..) => Some(Key { span, text: text.into_owned() }),
-            _ => {
-                let problem = Problem::new(span, "a key must be a plain text")
-                    .help("a value that starts with `{{` must stand in quotes: \"{{ inputs.name }}\"");
-                self.problems.add(problem);
-                None
-            }
+        if let Event::Scalar(text, ..) = event {
+            return Some(Key { span, text: text.into_owned() });
         }
+        let problem = Problem::new(span, "a key must be a plain text")
+            .help("a value that starts with `{{` must stand in quotes: \"{{ inputs.name }}\"");
+        self.problems.add(problem);
+        None
     }
 
-    fn push(&self, members: &mut Vec<(Key, Node)>, key: Key, value: Node) {
-        match members.iter().find(|(known, _)| known.text == key.text) {
-            Some((first, _)) => {
-                let problem = Problem::new(key.span, format!("the key `{}` is given twice", key.text))
-                    .help(format!("it stands in line {} already: keep one", self.problems.line(first.span)));
-                self.problems.add(problem);
-            }
-            None => members.push((key, value)),
-        }
+    fn repeated(&self, key: &Key, first: Span) {
+        let problem = Problem::new(key.span, format!("the key `{}` is given twice", key.text));
+        let line = self.problems.line(first);
+        self.problems.add(problem.help(format!("it stands in line {line} already: keep one")));
     }
 
     fn count(&mut self, nodes: usize, span: Span) -> Option<()> {
@@ -261,7 +262,6 @@ impl<'a> Builder<'a> {
         let place = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
         let span = Span { file: self.file, start: place(start), end: place(start + length) };
         mask_line(self.text, span, self.problems);
-        let rest = self.text.get(start..).unwrap_or_default();
         let (message, help) = match error.kind() {
             E::TabInBlockIndentation | E::TabInIndentation | E::TabNotAllowed => {
                 ("a tab is used to indent".to_owned(), "YAML is indented with spaces: use two for each level")
@@ -348,12 +348,16 @@ fn mask_line(text: &str, span: Span, problems: &Problems) {
     for name in ["token", "password", "username", "key", "secret", "value", "auth"] {
         let mut from = 0;
         while let Some(found) = line.get(from..).and_then(|rest| rest.find(name)) {
+            let before = line.get(..from + found).unwrap_or_default();
             from += found + name.len();
+            if before.ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_') {
+                continue;
+            }
             let rest = line.get(from..).unwrap_or_default();
             let value = rest.trim_start_matches(['"', '\'', ' ', '\t']);
             let Some(value) = value.strip_prefix(':') else { continue };
             let value = value.trim_start_matches(['"', '\'', ' ', '\t']);
-            if value.starts_with("${") || value.starts_with('{') {
+            if value.starts_with("${") || value.starts_with(['{', '[']) {
                 continue;
             }
             let begin = start + line.len() - value.len();

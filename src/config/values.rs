@@ -125,7 +125,7 @@ fn template_problem(text: &Spanned<String>, error: TemplateError) -> Problem {
     match error {
         TemplateError::UnknownName { ref name, ref known } => unusable(text, &error)
             .expected(format!("one of {}", listed(known.iter().map(String::as_str))))
-            .meant(name, known.iter().map(String::as_str)),
+            .meant(name, known.iter().map(|known| known.trim_end_matches(".*"))),
         other => unusable(text, other),
     }
 }
