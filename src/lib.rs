@@ -5,6 +5,15 @@
 //! `telemetry` may be used by any floor. `docs/ARCHITECTURE.md` shows the way of one record through them.
 #![cfg_attr(test, expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a failing test may panic"))]
 
+pub mod app;
+pub mod cli;
 pub mod config;
+pub mod connector;
+pub mod demo;
 pub mod domain;
+pub mod engine;
+pub mod limit;
+pub mod outbox;
+pub mod schedule;
 pub mod store;
+pub mod telemetry;

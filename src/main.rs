@@ -1,3 +1,7 @@
-//! The binary: hands the command line to the library.
+//! The binary: hands the command line to the library and its exit code to the system.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    onlynew::cli::main()
+}

@@ -15,7 +15,7 @@ pub struct Backoff {
 
 impl Default for Backoff {
     fn default() -> Self {
-        Self { base: Duration::from_secs(1), cap: Duration::from_secs(60), tries: 5 }
+        Self { base: Duration::from_secs(1), cap: Duration::from_mins(1), tries: 5 }
     }
 }
 

@@ -25,7 +25,7 @@ impl Hash {
 
     /// The hash in lower-case hexadecimal, 32 characters.
     pub fn hex(self) -> String {
-        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+        format!("{:032x}", u128::from_be_bytes(self.0))
     }
 
     fn finish(digest: Sha256) -> Self {

@@ -96,7 +96,7 @@ pub fn decide(stored: Option<&Stored>, seen: &Seen, detect: Detect) -> (Decision
     let Some(stored) = stored else {
         let deleted = seen.flagged.then_some(Deletion::Flagged);
         let decision = if seen.flagged { Decision::CreatedDeleted } else { Decision::Created };
-        return (decision, Some(Stored { versionless: false, ..state(None, seen, deleted) }));
+        return (decision, Some(state(None, seen, deleted)));
     };
     let (decision, next) = compare(stored, seen, detect);
     let by_content = match (stored.version, seen.version) {
@@ -135,7 +135,7 @@ fn compare(stored: &Stored, seen: &Seen, detect: Detect) -> (Decision, Option<St
                 || seen.version.is_none()
                 || stored.versionless
                 || stored.provisional
-                || detect == Detect::Content;
+                || detect != Detect::Version;
             return if back { (Decision::Restored, alive()) } else { (Decision::Unchanged, None) };
         }
         None => {}

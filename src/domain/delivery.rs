@@ -8,15 +8,15 @@ use super::{backoff::jittered, instant::Instant};
 pub const DEFAULT_DELAYS: [Duration; 11] = [
     Duration::from_secs(5),
     Duration::from_secs(30),
-    Duration::from_secs(2 * 60),
-    Duration::from_secs(10 * 60),
-    Duration::from_secs(30 * 60),
-    Duration::from_secs(2 * 3600),
-    Duration::from_secs(5 * 3600),
-    Duration::from_secs(10 * 3600),
-    Duration::from_secs(14 * 3600),
-    Duration::from_secs(20 * 3600),
-    Duration::from_secs(24 * 3600),
+    Duration::from_mins(2),
+    Duration::from_mins(10),
+    Duration::from_mins(30),
+    Duration::from_hours(2),
+    Duration::from_hours(5),
+    Duration::from_hours(10),
+    Duration::from_hours(14),
+    Duration::from_hours(20),
+    Duration::from_hours(24),
 ];
 
 /// How one attempt ended.
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(next(retry, 50, &delays, now, 0.5), again(100), "an outage makes no dead letters");
         assert_eq!(next(Verdict::Refused, 2, &delays, now, 0.5), again(100));
         assert_eq!(next(Verdict::Refused, 3, &delays, now, 0.5), Next::Dead);
-        let patient = Verdict::Retry { ambiguous: false, at_least: Some(Duration::from_secs(60)) };
+        let patient = Verdict::Retry { ambiguous: false, at_least: Some(Duration::from_mins(1)) };
         assert_eq!(next(patient, 1, &delays, now, 0.5), again(60));
         assert_eq!(next(Verdict::Refused, 1, &[], now, 0.5), Next::Dead);
     }

@@ -169,15 +169,15 @@ impl CronPattern {
         let mut earliest = from.time();
         while date.to_datetime(Time::midnight()) < limit && date.year() <= first_year + HORIZON_YEARS {
             let month = u32::from(date.month().unsigned_abs());
-            if !self.cron.pattern.month_match(month).ok()? {
-                date = date.last_of_month().tomorrow().ok()?;
-            } else {
+            if self.cron.pattern.month_match(month).ok()? {
                 if self.day_matches(date, month)
                     && let Some(time) = self.next_time(earliest)
                 {
                     return Some(date.to_datetime(time)).filter(|local| *local < limit);
                 }
                 date = date.tomorrow().ok()?;
+            } else {
+                date = date.last_of_month().tomorrow().ok()?;
             }
             earliest = Time::midnight();
         }
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn periods_are_counted_from_1970() {
-        let every = Schedule::Every(Duration::from_secs(300));
+        let every = Schedule::Every(Duration::from_mins(5));
         let at = |text: &str| text.parse::<Instant>().unwrap();
         assert_eq!(every.next(at("2026-11-30T10:01:00.5Z")), Some(at("2026-11-30T10:05:00Z")));
         assert_eq!(every.next(at("2026-11-30T10:05:00Z")), Some(at("2026-11-30T10:10:00Z")));

@@ -158,8 +158,8 @@ trait Pick<'de>: Visitor<'de, Value = Option<&'de RawValue>> + Sized {
     }
 }
 
-impl<'de> Pick<'de> for Member<'_> {}
-impl<'de> Pick<'de> for Element {}
+impl Pick<'_> for Member<'_> {}
+impl Pick<'_> for Element {}
 
 impl<'de> Visitor<'de> for Member<'_> {
     type Value = Option<&'de RawValue>;

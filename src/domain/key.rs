@@ -8,6 +8,9 @@ use serde_json::Value;
 
 use super::numbers;
 
+/// The longest key, in bytes: what the indexes of both databases take with room to spare.
+const MAX_BYTES: usize = 1_024;
+
 /// Whether `123` and `"123"` are one key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -34,6 +37,9 @@ pub enum KeyError {
     /// A part is a list or an object.
     #[error("the primary key's part `{0}` is not a text, number or boolean")]
     NotScalar(String),
+    /// The whole key is longer than a database index takes.
+    #[error("the primary key is longer than {MAX_BYTES} bytes")]
+    TooLong,
     /// A part holds the character NUL, which no database keeps in a text.
     #[error("the primary key's part `{0}` holds a NUL character")]
     Nul(String),
@@ -49,10 +55,14 @@ impl RecordKey {
             .into_iter()
             .map(|(name, value)| part_text(name, value, key_type))
             .collect::<Result<Vec<_>, _>>()?;
-        Ok(Self(match texts.len() {
+        let key = match texts.len() {
             1 => texts.swap_remove(0),
             _ => Value::from(texts).to_string(),
-        }))
+        };
+        if key.len() > MAX_BYTES {
+            return Err(KeyError::TooLong);
+        }
+        Ok(Self(key))
     }
 
     /// A key as the store holds it.
@@ -134,6 +144,8 @@ mod tests {
         assert_eq!(key(r#"{"a":1}"#, &["a", "b"], KeyType::Loose), missing("b"));
         assert_eq!(key(r#"{"a":null}"#, &["a"], KeyType::Loose), missing("a"));
         assert_eq!(key(r#"{"a":""}"#, &["a"], KeyType::Loose), missing("a"));
+        let long = format!(r#"{{"a":"{}"}}"#, "x".repeat(MAX_BYTES + 1));
+        assert_eq!(key(&long, &["a"], KeyType::Loose), Err(KeyError::TooLong));
         let nul = Err(KeyError::Nul("a".to_owned()));
         assert_eq!(key(r#"{"a":"x\u0000"}"#, &["a"], KeyType::Loose), nul);
         assert_eq!(key(r#"{"a":[1]}"#, &["a"], KeyType::Loose), Err(KeyError::NotScalar("a".to_owned())));

@@ -112,7 +112,7 @@ impl VersionFormat {
                 }
                 .map(|instant| Some(instant_version(instant)));
             }
-            Self::Rfc2822 => rfc2822_instant(&text).map(|instant| instant.micros()),
+            Self::Rfc2822 => rfc2822_instant(&text).map(super::instant::Instant::micros),
             Self::EpochS => scaled(&text, 6),
             Self::EpochMs => scaled(&text, 3),
             Self::EpochUs | Self::Integer => scaled(&text, 0),

@@ -12,7 +12,7 @@ use super::{
 };
 
 /// How far our clock is trusted where the source does not tell its own.
-pub const CLOCK_TOLERANCE: Duration = Duration::from_secs(60);
+pub const CLOCK_TOLERANCE: Duration = Duration::from_mins(1);
 
 /// The parts of a window that a job fixes. Durations count in version units where versions are instants;
 /// versions that are plain integers are asked for from the watermark on.
@@ -79,7 +79,7 @@ mod tests {
 
     const RULE: WindowRule = WindowRule {
         start: None,
-        lookback: Duration::from_secs(60),
+        lookback: Duration::from_mins(1),
         settle: Duration::from_secs(30),
         granularity: Duration::from_secs(1),
         precision: 1_000_000,

@@ -1,10 +1,21 @@
-//! The store: every fact that has to survive a crash, behind one object-safe trait, so that SQLite and
-//! PostgreSQL tell the same story. All SQL of the project stands in this folder.
+//! The store: every fact that has to survive a crash, behind one object-safe trait, so that `SQLite` and
+//! `PostgreSQL` tell the same story. All SQL of the project stands in this folder.
 //!
 //! A write that must be whole is one method. Leases and due times count on the database's clock alone.
 
+mod account;
+mod dialect;
+mod job;
+mod open;
+mod outbox;
+mod page;
+mod rows;
+mod run;
+mod sql_store;
 mod types;
+mod view;
 
+pub use open::open;
 pub use types::*;
 
 use std::{fmt::Debug, time::Duration};
@@ -68,13 +79,17 @@ pub trait Store: Debug + Send + Sync {
     /// Unknown keys get a placeholder row first, then the rows that differ are locked in key order, and
     /// only then is the page decided; rows whose fingerprint is known are neither read nor written, unless
     /// they are deleted or provisional.
+    ///
+    /// `records` counts quarantined records too, and is the sum of the other counts less `events`. A page
+    /// number that the run has counted before adds only what it changes this time.
     async fn commit_page(&self, lease: &JobLease, page: &PageCommit) -> Result<PageOutcome, StoreError>;
 
     /// Closes a run and moves the watermark, in one transaction that holds the job's lease row.
     async fn finish_run(&self, lease: &JobLease, run: RunId, end: &RunEnd) -> Result<(), StoreError>;
 
     /// Takes up to `limit` events of a destination that are due, for `ttl`, each with the next fence. Only
-    /// a key's earliest unsettled event can be taken.
+    /// a key's earliest unsettled event can be taken. A claim whose time ran out counts as a try, and its
+    /// event as ambiguous, once another takes it.
     async fn claim_events(
         &self,
         destination: &str,
@@ -89,7 +104,8 @@ pub trait Store: Debug + Send + Sync {
     /// Gives claims back that were never sent.
     async fn release_events(&self, claims: &[ClaimedEvent]) -> Result<(), StoreError>;
 
-    /// When the next event of a destination is due, which may be in the past.
+    /// When the next event of a destination is due, which may be in the past. A claimed event is due when
+    /// its claim runs out.
     async fn next_due(&self, destination: &str) -> Result<Option<Instant>, StoreError>;
 
     /// Keeps an account from asking until `until`; a later instant that is stored already stays.

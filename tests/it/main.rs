@@ -1,3 +1,24 @@
-//! The tests of the whole: one binary, a module for each part of the house.
+//! Everything that needs more than one floor, a database or a network, in one binary.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a failing test may panic"
+)]
 
+mod cases_delivery;
+mod cases_reading;
+mod cli;
 mod config;
+mod connector;
+mod connector_errors;
+mod connector_job;
+mod connector_limits;
+mod connector_wire;
+mod floors;
+mod store_jobs;
+mod store_open;
+mod store_outbox;
+mod store_pages;
+mod support;

@@ -1,0 +1,49 @@
+//! `onlynew check` and `onlynew schema`: the jobs file, and what may stand in it.
+
+use clap::{Args, ValueEnum};
+use serde_json::json;
+
+use super::{Exit, Session};
+use crate::config::schema;
+
+pub(super) fn run(session: &Session) -> anyhow::Result<Exit> {
+    let config = session.load()?;
+    let names: Vec<&str> = config.jobs.keys().map(String::as_str).collect();
+    session.answer(&json!({"ok": true, "jobs": names, "warnings": config.warnings}), || {
+        let mut lines = vec![format!("{} is good: {}", session.path.display(), names.join(", "))];
+        lines.extend(config.warnings.iter().map(|warning| format!("warning: {warning}")));
+        lines.join("\n")
+    });
+    Ok(Exit::Good)
+}
+
+/// Arguments of `schema`.
+#[derive(Debug, Args)]
+pub(super) struct Schema {
+    /// Which file the schema is of.
+    #[arg(value_enum, default_value_t)]
+    of: SchemaOf,
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum SchemaOf {
+    /// The jobs file.
+    #[default]
+    Jobs,
+    /// A connector file.
+    Connector,
+}
+
+impl Schema {
+    #[expect(clippy::unnecessary_wraps, reason = "the same shape as every other command")]
+    pub(super) fn run(&self) -> anyhow::Result<Exit> {
+        println!(
+            "{}",
+            match self.of {
+                SchemaOf::Jobs => schema::json_schema(),
+                SchemaOf::Connector => schema::connector_json_schema(),
+            }
+        );
+        Ok(Exit::Good)
+    }
+}

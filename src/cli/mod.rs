@@ -1,0 +1,212 @@
+//! The command line: what a person types and what they read back. Answers go to standard output, tables
+//! for people and `--json` for programs; logs and errors go to standard error.
+//!
+//! Exit codes: 0 good, 1 failed, 2 bad input, 3 partly.
+
+mod check;
+mod connectors;
+mod demo;
+mod init;
+mod plan;
+mod run;
+mod state;
+mod status;
+mod sync;
+mod table;
+
+use std::{path::PathBuf, process::ExitCode};
+
+use anyhow::Context;
+use clap::{Parser, Subcommand};
+
+use crate::{
+    app::App,
+    config::{self, Config, ConfigErrors, job::Job},
+    telemetry::{self, LogFormat},
+};
+
+/// Polls source APIs on a schedule and hands n8n only what is new.
+#[derive(Debug, Parser)]
+#[command(name = "onlynew", version, max_term_width = 100)]
+struct Cli {
+    /// The jobs file.
+    #[arg(short, long, global = true, default_value = "jobs.yaml", value_name = "FILE")]
+    config: PathBuf,
+    /// Answer in JSON.
+    #[arg(long, global = true)]
+    json: bool,
+    /// How log lines look.
+    #[arg(long, global = true, value_enum, default_value_t, value_name = "FORMAT")]
+    log: LogFormat,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Show it all at work: a source with every bad habit, a receiver and the engine in one process.
+    Demo(demo::Demo),
+    /// Write a jobs.yaml to start from.
+    Init(init::Init),
+    /// Check the jobs file and start nothing.
+    Check,
+    /// Show when a job fires and what it will ask for.
+    Plan(plan::Plan),
+    /// Run one job now, deliver what it finds, and stop.
+    Sync(sync::Sync),
+    /// Run all jobs on their schedules and deliver what they find, until stopped.
+    Run,
+    /// Show every job: its last run, its watermark, what waits.
+    Status,
+    /// Look into what is kept of a job.
+    #[command(subcommand)]
+    State(state::State),
+    /// Print the JSON Schema of the jobs file or of a connector file.
+    Schema(check::Schema),
+    /// Look into the connectors.
+    #[command(subcommand)]
+    Connectors(connectors::Connectors),
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Exit {
+    Good,
+    Failed,
+    Partly,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        match exit {
+            Exit::Good => Self::SUCCESS,
+            Exit::Failed => Self::from(1),
+            Exit::Partly => Self::from(3),
+        }
+    }
+}
+
+/// What the person typed or wrote cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+struct BadInput {
+    message: String,
+    json: Option<serde_json::Value>,
+}
+
+impl BadInput {
+    fn new(message: impl Into<String>) -> anyhow::Error {
+        Self { message: message.into(), json: None }.into()
+    }
+}
+
+/// A configuration that cannot be used, for people and for programs.
+fn bad_config(errors: ConfigErrors) -> anyhow::Error {
+    let json = serde_json::json!({"ok": false, "errors": errors.errors});
+    BadInput { message: errors.to_string(), json: Some(json) }.into()
+}
+
+/// What every command is given.
+struct Session {
+    path: PathBuf,
+    json: bool,
+    log: LogFormat,
+}
+
+/// Parses the command line, runs the command and returns its exit code.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("error: cannot start the runtime: {error}");
+            return Exit::Failed.into();
+        }
+    };
+    let json = cli.json;
+    match runtime.block_on(dispatch(cli)) {
+        Ok(exit) => exit.into(),
+        Err(error) => report(&error, json),
+    }
+}
+
+async fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
+    let context = Session { path: cli.config, json: cli.json, log: cli.log };
+    match cli.command {
+        Command::Demo(demo) => demo.run(&context).await,
+        Command::Init(init) => init.run(&context),
+        Command::Check => check::run(&context),
+        Command::Plan(plan) => plan.run(&context).await,
+        Command::Sync(sync) => sync.run(&context).await,
+        Command::Run => run::run(&context).await,
+        Command::Status => status::run(&context).await,
+        Command::State(state) => state.run(&context).await,
+        Command::Schema(schema) => schema.run(),
+        Command::Connectors(connectors) => connectors.run(&context),
+    }
+}
+
+impl Session {
+    /// The jobs file, checked whole.
+    fn load(&self) -> anyhow::Result<Config> {
+        let variable = |name: &str| std::env::var(name).ok();
+        config::load(&self.path, &variable).map_err(bad_config)
+    }
+
+    /// The jobs file and its store. Warnings of the file are logged.
+    async fn open(&self, level: &str) -> anyhow::Result<App> {
+        telemetry::start(self.log, level);
+        let config = self.load()?;
+        for warning in &config.warnings {
+            tracing::warn!("{warning}");
+        }
+        let store = config.store.clone();
+        App::open(config)
+            .await
+            .with_context(|| format!("cannot use the store `{}`", without_password(&store)))
+    }
+
+    /// Prints an answer: as JSON on one line, or as `text`.
+    fn answer(&self, json: &serde_json::Value, text: impl FnOnce() -> String) {
+        if self.json {
+            println!("{json}");
+        } else {
+            println!("{}", text());
+        }
+    }
+}
+
+/// The job of this name, or an error that names the jobs there are.
+fn find_job<'c>(config: &'c Config, name: &str) -> anyhow::Result<&'c std::sync::Arc<Job>> {
+    config.jobs.get(name).ok_or_else(|| {
+        let names: Vec<&str> = config.jobs.keys().map(String::as_str).collect();
+        BadInput::new(format!("there is no job `{name}`; the jobs are: {}", names.join(", ")))
+    })
+}
+
+fn report(error: &anyhow::Error, json: bool) -> ExitCode {
+    match error.downcast_ref::<BadInput>() {
+        Some(bad) => {
+            match &bad.json {
+                Some(answer) if json => println!("{answer}"),
+                _ => eprintln!("error: {}", bad.message),
+            }
+            ExitCode::from(2)
+        }
+        None => {
+            eprintln!("error: {error:#}");
+            Exit::Failed.into()
+        }
+    }
+}
+
+/// A store's URL as it may be shown.
+fn without_password(url: &str) -> String {
+    match url::Url::parse(url) {
+        Ok(mut parsed) if parsed.password().is_some() => {
+            let hidden = parsed.set_password(Some("***"));
+            hidden.map_or_else(|()| "the store".to_owned(), |()| parsed.to_string())
+        }
+        _ => url.to_owned(),
+    }
+}

@@ -1,0 +1,68 @@
+//! `onlynew plan JOB`: when a job fires and what its next run asks for, without asking it.
+
+use clap::Args;
+use serde_json::json;
+
+use super::{BadInput, Exit, Session, find_job, table};
+use crate::domain::{clock::machine_time, instant::Instant};
+
+/// Arguments of `plan`.
+#[derive(Debug, Args)]
+pub(super) struct Plan {
+    /// The job's name in the jobs file.
+    job: String,
+    /// The moment to plan from, an RFC 3339 timestamp. Default: now.
+    #[arg(long, value_name = "INSTANT")]
+    at: Option<Instant>,
+    /// How many fires to show.
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    fires: u16,
+}
+
+impl Plan {
+    pub(super) async fn run(&self, session: &Session) -> anyhow::Result<Exit> {
+        let app = session.open("warn").await?;
+        let job = find_job(&app.config, &self.job)?;
+        let at = self.at.unwrap_or_else(machine_time);
+        let fires: Vec<Instant> =
+            std::iter::successors(job.schedule.next(at), |last| job.schedule.next(*last))
+                .take(self.fires.into())
+                .collect();
+        if fires.is_empty() {
+            return Err(BadInput::new(format!("the job `{}` never fires after {at}", self.job)));
+        }
+        let view = app.store.job_view(&job.name).await?;
+        app.store.close().await;
+        let watermark = view.and_then(|view| view.progress).and_then(|progress| progress.watermark);
+        let show = |version| job.version_format().show(version);
+        let versioned = job.stream.incremental.is_some();
+        let from = job.window.from(watermark).filter(|_| versioned).map(show);
+        let to = job.window.hi(at).filter(|_| versioned).map(show);
+        let answer = json!({
+            "job": job.name, "at": at, "fires": fires, "window": {"from": from, "to": to},
+            "watermark": watermark.map(show), "destination": job.destination.name,
+        });
+        session.answer(&answer, || {
+            let bound = |bound: Option<serde_json::Value>| match bound {
+                Some(serde_json::Value::String(text)) => text,
+                Some(other) => other.to_string(),
+                None => "-".to_owned(),
+            };
+            let fires: Vec<String> = fires.iter().map(ToString::to_string).collect();
+            let lowest = if versioned {
+                "none: everything"
+            } else {
+                "none: this stream has no versions, each run is a full walk"
+            };
+            table::pairs([
+                ("job", job.name.clone()),
+                ("fires", fires.join("\n       ")),
+                ("from", from.clone().map_or_else(|| lowest.to_owned(), |from| bound(Some(from)))),
+                ("to", bound(to.clone())),
+                ("watermark", bound(watermark.map(show))),
+                ("destination", job.destination.name.clone()),
+            ])
+        });
+        Ok(Exit::Good)
+    }
+}

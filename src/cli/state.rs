@@ -1,0 +1,76 @@
+//! `onlynew state show JOB`: what is kept of a job.
+
+use clap::Subcommand;
+use serde_json::json;
+
+use super::{BadInput, Exit, Session, find_job, table};
+
+/// Subcommands of `state`.
+#[derive(Debug, Subcommand)]
+pub(super) enum State {
+    /// Show the watermark, the counts and the lease of a job.
+    Show {
+        /// The job's name in the jobs file.
+        job: String,
+    },
+}
+
+impl State {
+    pub(super) async fn run(&self, session: &Session) -> anyhow::Result<Exit> {
+        let Self::Show { job } = self;
+        let app = session.open("warn").await?;
+        let job = find_job(&app.config, job)?;
+        let view = app.store.job_view(&job.name).await?;
+        app.store.close().await;
+        let Some(view) = view else {
+            return Err(BadInput::new(format!(
+                "the job `{0}` has never run; `onlynew sync {0}` runs it once",
+                job.name
+            )));
+        };
+        let progress = view.progress.unwrap_or_default();
+        let watermark = progress.watermark.map(|version| job.version_format().show(version));
+        let baseline = match (progress.baseline_open, progress.baseline_at) {
+            (true, _) => "open",
+            (false, Some(_)) => "complete",
+            (false, None) => "none",
+        };
+        let lease = view.lease.as_ref().map(|(owner, until)| json!({"owner": owner, "until": until}));
+        let answer = json!({
+            "job": job.name, "uid": view.row.uid, "watermark": watermark,
+            "complete_through": progress.complete_through,
+            "baseline": {"state": baseline, "at": progress.baseline_at},
+            "records": view.records, "quarantined": view.quarantined,
+            "events": {"pending": view.pending, "delivered": view.delivered, "dead": view.dead},
+            "last_fire": view.row.last_fire, "lease": lease, "last_run": view.last_run,
+        });
+        session.answer(&answer, || {
+            let run = view.last_run.as_ref().map(|run| {
+                let reason = run.reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();
+                format!("{} {}{reason}", run.started_at, run.status.name())
+            });
+            let watermark = watermark.as_ref().map(|watermark| watermark.to_string().replace('"', ""));
+            table::pairs([
+                ("job", job.name.clone()),
+                ("watermark", table::or_dash(watermark)),
+                ("complete through", table::or_dash(progress.complete_through)),
+                ("baseline", baseline.to_owned()),
+                ("records", view.records.to_string()),
+                ("quarantined", view.quarantined.to_string()),
+                (
+                    "events",
+                    format!("{} pending, {} delivered, {} dead", view.pending, view.delivered, view.dead),
+                ),
+                ("last fire", table::or_dash(view.row.last_fire)),
+                (
+                    "lease",
+                    table::or_dash(
+                        view.lease.as_ref().map(|(owner, until)| format!("{owner} until {until}")),
+                    ),
+                ),
+                ("last run", table::or_dash(run)),
+            ])
+        });
+        Ok(Exit::Good)
+    }
+}

@@ -1,0 +1,91 @@
+//! `onlynew status`: every job at a glance.
+
+use serde_json::{Value, json};
+
+use super::{Exit, Session, table};
+use crate::{
+    app::App,
+    config::job::Job,
+    domain::{clock::machine_time, instant::Instant, units::format_duration},
+    store::JobView,
+};
+
+pub(super) async fn run(session: &Session) -> anyhow::Result<Exit> {
+    let app = session.open("warn").await?;
+    let now = machine_time();
+    let mut rows = Vec::new();
+    for job in app.config.jobs.values() {
+        rows.push(Row::new(&app, job, now).await?);
+    }
+    app.store.close().await;
+    let jobs: Vec<Value> = rows.iter().map(Row::json).collect();
+    session.answer(&json!({"jobs": jobs}), || {
+        table::table(
+            ["job", "last run", "status", "complete through", "lag", "pending", "dead", "next run"],
+            rows.iter().map(Row::cells),
+        )
+    });
+    Ok(Exit::Good)
+}
+
+struct Row {
+    job: String,
+    view: Option<JobView>,
+    watermark: Option<Value>,
+    next: Option<Instant>,
+    now: Instant,
+}
+
+impl Row {
+    async fn new(app: &App, job: &Job, now: Instant) -> anyhow::Result<Self> {
+        let view = app.store.job_view(&job.name).await?;
+        let watermark = view.as_ref().and_then(|view| view.progress).and_then(|progress| progress.watermark);
+        let last = view.as_ref().and_then(|view| view.row.last_fire);
+        let next = match last {
+            Some(last) => job.schedule.next(last),
+            None if job.schedule.starts_at_once() => Some(now),
+            None => job.schedule.next(now),
+        };
+        let watermark = watermark.map(|version| job.version_format().show(version));
+        Ok(Self { job: job.name.clone(), view, watermark, next, now })
+    }
+
+    fn complete_through(&self) -> Option<Instant> {
+        self.view.as_ref()?.progress?.complete_through
+    }
+
+    fn count(&self, of: impl Fn(&JobView) -> u64) -> u64 {
+        self.view.as_ref().map_or(0, of)
+    }
+
+    fn json(&self) -> Value {
+        let run = self.view.as_ref().and_then(|view| view.last_run.as_ref());
+        json!({
+            "job": self.job, "last_run": run, "watermark": self.watermark,
+            "complete_through": self.complete_through(),
+            "lag_seconds": self.complete_through().map(|through| self.now.since(through).as_secs()),
+            "pending": self.count(|view| view.pending), "delivered": self.count(|view| view.delivered),
+            "dead": self.count(|view| view.dead), "quarantined": self.count(|view| view.quarantined),
+            "next_run": self.next,
+        })
+    }
+
+    fn cells(&self) -> [String; 8] {
+        let run = self.view.as_ref().and_then(|view| view.last_run.as_ref());
+        let whole = |instant: Instant| Instant::from_seconds(instant.seconds()).to_string();
+        let lag = self.complete_through().map(|through| {
+            let seconds = std::time::Duration::from_secs(self.now.since(through).as_secs());
+            format_duration(seconds)
+        });
+        [
+            self.job.clone(),
+            table::or_dash(run.map(|run| whole(run.started_at))),
+            run.map_or_else(|| "never ran".to_owned(), |run| run.status.name().to_owned()),
+            table::or_dash(self.complete_through().map(whole)),
+            table::or_dash(lag),
+            self.count(|view| view.pending).to_string(),
+            self.count(|view| view.dead).to_string(),
+            table::or_dash(self.next.map(whole)),
+        ]
+    }
+}

@@ -1,0 +1,144 @@
+//! `onlynew sync JOB`: one run now, and the delivery of what it found and of what was already due.
+
+use std::{io::IsTerminal, time::Duration};
+
+use clap::Args;
+use indicatif::ProgressBar;
+use serde::Serialize;
+
+use super::{Exit, Session, find_job, run::stop_on_signal};
+use crate::{
+    app::Synced,
+    domain::run::{Counts, RunKind, RunStatus},
+    store::RunId,
+};
+
+/// Arguments of `sync`.
+#[derive(Debug, Args)]
+pub(super) struct Sync {
+    /// The job's name in the jobs file.
+    job: String,
+}
+
+/// The last line of `sync --json`. `delivered` is what this sync delivered of the job; `pending` and
+/// `dead` are what the job has waiting and given up afterwards.
+#[derive(Debug, Serialize)]
+struct Line {
+    job: String,
+    run: Option<RunId>,
+    status: RunStatus,
+    kind: RunKind,
+    requests: u64,
+    pages: u64,
+    records: u64,
+    created: u64,
+    updated: u64,
+    deleted: u64,
+    restored: u64,
+    unchanged: u64,
+    stale: u64,
+    quarantined: u64,
+    events: u64,
+    delivered: u64,
+    pending: u64,
+    dead: u64,
+    watermark: Option<serde_json::Value>,
+    reason: Option<String>,
+}
+
+impl Sync {
+    pub(super) async fn run(&self, session: &Session) -> anyhow::Result<Exit> {
+        let app = session.open("warn").await?;
+        let job = find_job(&app.config, &self.job)?;
+        let progress = progress_bar(session, &self.job);
+        let stop = stop_on_signal()?;
+        let synced = app.sync(job, &stop).await;
+        progress.finish_and_clear();
+        let synced = synced?;
+        app.store.close().await;
+
+        let exit = exit_of(&synced);
+        let error = synced.drained.last_error.clone();
+        let line = Line::from(synced);
+        session.answer(&serde_json::to_value(&line)?, || line.text(error.as_deref()));
+        Ok(exit)
+    }
+}
+
+fn progress_bar(session: &Session, job: &str) -> ProgressBar {
+    if session.json || !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new_spinner().with_message(format!("syncing {job}"));
+    bar.enable_steady_tick(Duration::from_millis(120));
+    bar
+}
+
+fn exit_of(synced: &Synced) -> Exit {
+    match synced.report.status {
+        RunStatus::Ok if synced.pending == 0 && synced.dead == 0 => Exit::Good,
+        RunStatus::Failed => Exit::Failed,
+        _ => Exit::Partly,
+    }
+}
+
+impl From<Synced> for Line {
+    fn from(synced: Synced) -> Self {
+        let Synced { report, delivered, pending, dead, .. } = synced;
+        let Counts { records, created, updated, deleted, restored, unchanged, stale, quarantined, events } =
+            report.counts;
+        Self {
+            job: report.job,
+            run: report.run,
+            status: report.status,
+            kind: report.kind,
+            requests: report.requests,
+            pages: report.pages,
+            records,
+            created,
+            updated,
+            deleted,
+            restored,
+            unchanged,
+            stale,
+            quarantined,
+            events,
+            delivered,
+            pending,
+            dead,
+            watermark: report.watermark,
+            reason: report.reason,
+        }
+    }
+}
+
+impl Line {
+    fn text(&self, delivery_error: Option<&str>) -> String {
+        let mut lines = vec![format!(
+            "{}: {} · {} records in {} pages: {} new, {} changed, {} deleted, {} restored, {} known",
+            self.job,
+            self.status.name(),
+            self.records,
+            self.pages,
+            self.created,
+            self.updated,
+            self.deleted,
+            self.restored,
+            self.unchanged + self.stale,
+        )];
+        lines.push(format!(
+            "{} events · {} delivered, {} waiting, {} dead",
+            self.events, self.delivered, self.pending, self.dead
+        ));
+        if self.quarantined > 0 {
+            lines.push(format!("{} records could not be read and were set aside", self.quarantined));
+        }
+        if let Some(reason) = &self.reason {
+            lines.push(format!("why: {reason}"));
+        }
+        if let Some(error) = delivery_error {
+            lines.push(format!("last delivery error: {error}"));
+        }
+        lines.join("\n")
+    }
+}

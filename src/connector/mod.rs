@@ -1,0 +1,19 @@
+//! Reading a source: building a request, signing it, sending it within the account's limits, telling data
+//! from everything else that comes back, finding the next page, and taking the records out of it.
+//!
+//! [`PageReader`] is the whole of it for a run; the other parts are its pure pieces.
+
+mod address;
+mod auth;
+mod body;
+mod http;
+mod link;
+mod pager;
+mod place;
+mod reader;
+mod request;
+mod verdict;
+mod wait;
+
+pub use http::{Http, HttpError, HttpOptions};
+pub use reader::{Page, PageReader, ReadError};

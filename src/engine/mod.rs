@@ -1,0 +1,9 @@
+//! One run: plan the window, fetch, decide, commit, advance. The engine holds no state of its own; what a
+//! run knows is in the store or in the run itself.
+
+mod report;
+mod run;
+mod walk;
+
+pub use report::RunReport;
+pub use run::{Engine, Trigger};

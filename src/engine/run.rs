@@ -1,0 +1,130 @@
+//! A run from the lease to the report.
+//!
+//! Why a job never runs twice at once: a run holds the job's lease, every write names the lease's epoch
+//! and is refused under another one, and the lease is renewed for as long as the run lasts.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::sync::{broadcast, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::{report::RunReport, walk::Walk};
+use crate::{
+    config::job::Job,
+    connector::Http,
+    domain::{clock::Clock, instant::Instant, run::RunStatus},
+    limit::Limits,
+    store::{JobLease, JobRow, Store, StoreError},
+};
+
+/// How long a lease lasts without renewal: what a job waits after its worker was killed.
+const LEASE: Duration = Duration::from_secs(30);
+const RENEW_EVERY: Duration = Duration::from_secs(10);
+
+/// Runs jobs.
+#[derive(Clone, Debug)]
+pub struct Engine {
+    /// Where everything is kept.
+    pub store: Arc<dyn Store>,
+    /// How sources are asked.
+    pub http: Http,
+    /// How often they may be asked.
+    pub limits: Arc<Limits>,
+    /// Whose time counts.
+    pub clock: Arc<dyn Clock>,
+    /// Who holds leases: one name a process.
+    pub owner: String,
+    /// Grows whenever events were stored.
+    pub fresh: watch::Sender<u64>,
+    /// Tells of every run that ended.
+    pub reports: broadcast::Sender<RunReport>,
+}
+
+/// Why a run is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trigger {
+    /// A person wants it now.
+    Manual,
+    /// Its scheduled instant has come.
+    Due,
+}
+
+impl Engine {
+    /// The job's row, made where there is none.
+    pub async fn register(&self, job: &Job) -> Result<JobRow, StoreError> {
+        let first = (!job.schedule.starts_at_once()).then(|| self.clock.now());
+        self.store.register_job(&job.name, first).await
+    }
+
+    /// Whether a job is due that last fired at `last`.
+    pub fn is_due(&self, job: &Job, last: Option<Instant>) -> bool {
+        match last {
+            Some(last) => job.schedule.next(last).is_some_and(|next| next <= self.clock.now()),
+            None => job.schedule.starts_at_once(),
+        }
+    }
+
+    /// Runs a job once. `None` where it was not due after all: another process was quicker.
+    /// A run that fails is a report; only a store that fails before the run begins is an error.
+    pub async fn run(
+        &self,
+        job: &Arc<Job>,
+        trigger: Trigger,
+        stop: &CancellationToken,
+    ) -> Result<Option<RunReport>, StoreError> {
+        let row = self.register(job).await?;
+        let Some(lease) = self.store.lease_job(row.id, &self.owner, LEASE).await? else {
+            let reason = "another run of this job is under way, or was killed less than 30 s ago".to_owned();
+            return Ok(Some(RunReport::not_begun(job, RunStatus::Skipped, reason)));
+        };
+        let report = self.run_leased(job, trigger, &lease, stop).await;
+        if let Err(error) = self.store.release_job_lease(&lease).await {
+            tracing::warn!(job = %job.name, %error, "the job's lease could not be given back; it runs out by itself");
+        }
+        if let Ok(Some(report)) = &report {
+            report.log();
+            // Nobody listening is no error.
+            let _ = self.reports.send(report.clone());
+        }
+        report
+    }
+
+    async fn run_leased(
+        &self,
+        job: &Arc<Job>,
+        trigger: Trigger,
+        lease: &JobLease,
+        stop: &CancellationToken,
+    ) -> Result<Option<RunReport>, StoreError> {
+        if trigger == Trigger::Due {
+            let last = self.store.find_job(&job.name).await?.and_then(|row| row.last_fire);
+            if !self.is_due(job, last) || !self.store.record_fire(lease, last, self.clock.now()).await? {
+                return Ok(None);
+            }
+        }
+        if let Some(until) = self.store.held_until(&job.account.bucket).await?
+            && until > self.store.now().await?
+        {
+            let reason = format!("the source asked to be left alone until {until}");
+            return Ok(Some(RunReport::not_begun(job, RunStatus::RateLimited, reason)));
+        }
+        let lost = CancellationToken::new();
+        let report = tokio::select! {
+            report = Walk::new(self, job, lease, stop, &lost).run() => report,
+            never = self.keep(job, lease, &lost) => match never {},
+        };
+        report.map(Some)
+    }
+
+    /// Renews the lease for as long as it is polled; cancels `lost` where another process took it over.
+    async fn keep(&self, job: &Job, lease: &JobLease, lost: &CancellationToken) -> std::convert::Infallible {
+        loop {
+            tokio::time::sleep(RENEW_EVERY).await;
+            match self.store.renew_job_lease(lease, LEASE).await {
+                Ok(true) => {}
+                Ok(false) => lost.cancel(),
+                Err(error) => tracing::warn!(job = %job.name, %error, "the job's lease could not be renewed"),
+            }
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! The outbox's way out: claims due events, sends each as one POST, and settles it by the answer.
+//!
+//! Only a key's earliest unsettled event can be claimed, so a key's events leave in order while all keys
+//! leave side by side.
+
+mod dispatcher;
+mod sender;
+
+pub use dispatcher::{Dispatcher, Drained};
+pub use sender::{Sender, Sent};

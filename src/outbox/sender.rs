@@ -1,0 +1,136 @@
+//! One attempt: a POST to an n8n webhook, and what came back.
+
+use std::time::Duration;
+
+use reqwest::{
+    Client,
+    header::{CONTENT_TYPE, RETRY_AFTER},
+    redirect::Policy,
+};
+use secrecy::ExposeSecret;
+
+use crate::{
+    config::{
+        account::{Auth, KeyPlace},
+        destination::Destination,
+    },
+    domain::{clock::Clock, delivery::Answer, instant::Instant, retry_after},
+    store::ClaimedEvent,
+};
+
+/// Node closes idle connections after 5 s: ours have to be gone before (a request sent into a closing
+/// connection fails after it was written).
+const POOL_IDLE: Duration = Duration::from_secs(4);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How much of an answer is kept, and how long it is waited for once the status is known.
+const ANSWER_BYTES: usize = 2_048;
+const ANSWER_WAIT: Duration = Duration::from_secs(5);
+
+/// Sends events to one destination over kept connections. Redirects are never followed: they would turn
+/// the POST into a GET without a body.
+#[derive(Debug)]
+pub struct Sender {
+    client: Client,
+}
+
+/// What came back.
+#[derive(Debug)]
+pub struct Sent {
+    /// What the rules read.
+    pub answer: Answer,
+    /// What went wrong, for a person.
+    pub error: Option<String>,
+    /// The beginning of the answer's body.
+    pub body: String,
+}
+
+impl Sender {
+    /// A sender for one destination.
+    pub fn new(destination: &Destination) -> Result<Self, reqwest::Error> {
+        let client = Client::builder()
+            .user_agent(concat!("onlynew/", env!("CARGO_PKG_VERSION")))
+            .redirect(Policy::none())
+            .pool_idle_timeout(POOL_IDLE)
+            .connect_timeout(CONNECT_TIMEOUT.min(destination.timeout))
+            .timeout(destination.timeout)
+            .build()?;
+        Ok(Self { client })
+    }
+
+    /// Sends one event. Every attempt carries the same id and the same bytes.
+    pub async fn send(&self, destination: &Destination, event: &ClaimedEvent, clock: &dyn Clock) -> Sent {
+        let mut request = self
+            .client
+            .post(destination.url.clone())
+            .header(CONTENT_TYPE, "application/json")
+            .header("Idempotency-Key", &event.event_id)
+            .header("webhook-id", &event.event_id)
+            .header("X-Onlynew-Attempt", event.tries.saturating_add(1))
+            .body(event.body.clone());
+        request = match &destination.auth {
+            Auth::None => request,
+            Auth::Bearer { token } => request.bearer_auth(token.expose_secret()),
+            Auth::Basic { username, password } => {
+                request.basic_auth(username, Some(password.expose_secret()))
+            }
+            Auth::ApiKey { place, name, prefix, key } => {
+                let value = format!("{prefix}{}", key.expose_secret());
+                match place {
+                    KeyPlace::Header => request.header(name, value),
+                    KeyPlace::Query => request.query(&[(name, value)]),
+                    KeyPlace::Cookie => request.header("Cookie", format!("{name}={value}")),
+                }
+            }
+        };
+        match request.send().await {
+            Ok(response) => read_answer(response, clock.now()).await,
+            Err(error) => {
+                let unreached = error.is_connect() || error.is_builder();
+                let answer = if unreached { Answer::Unreached } else { Answer::Lost };
+                Sent { answer, error: Some(describe(&error)), body: String::new() }
+            }
+        }
+    }
+}
+
+async fn read_answer(response: reqwest::Response, now: Instant) -> Sent {
+    let status = response.status();
+    let retry_after = response
+        .headers()
+        .get(RETRY_AFTER)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|value| retry_after::parse(value, now));
+    let body = tokio::time::timeout(ANSWER_WAIT, beginning(response)).await.unwrap_or_default();
+    let error = (!status.is_success()).then(|| format!("answered {status}"));
+    Sent { answer: Answer::Status { code: status.as_u16(), retry_after }, error, body }
+}
+
+/// The first bytes of an answer's body; what cannot be read is left out, since the status already counts.
+async fn beginning(mut response: reqwest::Response) -> String {
+    let mut bytes = Vec::new();
+    while bytes.len() < ANSWER_BYTES {
+        match response.chunk().await {
+            Ok(Some(chunk)) => bytes.extend_from_slice(&chunk),
+            _ => break,
+        }
+    }
+    bytes.truncate(ANSWER_BYTES);
+    String::from_utf8_lossy(&bytes).replace('\0', "")
+}
+
+/// The error and its causes, without the URL, which may hold a secret.
+fn describe(error: &reqwest::Error) -> String {
+    let what = match (error.is_connect(), error.is_timeout()) {
+        (true, true) => "connecting took too long",
+        (true, false) => "cannot connect",
+        (false, true) => "no answer in time; the event may have been received",
+        (false, false) => "the connection was lost; the event may have been received",
+    };
+    let mut cause = std::error::Error::source(error);
+    let mut last = None;
+    while let Some(inner) = cause {
+        last = Some(inner.to_string());
+        cause = inner.source();
+    }
+    last.map_or_else(|| what.to_owned(), |last| format!("{what}: {last}"))
+}

@@ -1,0 +1,153 @@
+//! Opens a store by its URL: connections with the right settings, and the schema brought up to date.
+//! Migrations go forward only; two processes that open one database at once take turns.
+
+use std::{borrow::Cow, path::Path, str::FromStr, sync::Arc, time::Duration};
+
+use sqlx::{
+    Connection, PgConnection, Pool, SqlSafeStr, Sqlite,
+    error::DatabaseError,
+    migrate::{Migrate, MigrateError, Migration, MigrationType, Migrator},
+    postgres::{PgConnectOptions, PgPoolOptions},
+    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
+};
+
+use super::{Store, StoreError, dialect::Dialect, sql_store::SqlStore};
+
+/// How long a writer waits for another process that writes.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long anything waits for a free connection. Longer than the busy timeout, since the writers of one
+/// process wait for one another here.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How many connections read a `SQLite` file beside the one that writes.
+const READERS: u32 = 4;
+
+/// How many connections a process holds to `PostgreSQL`.
+const POSTGRES_CONNECTIONS: u32 = 10;
+
+/// What the write-ahead log is cut back to after a checkpoint, in bytes (field case S8).
+const JOURNAL_LIMIT: &str = "67108864";
+
+/// Opens `sqlite://PATH` (made where it is missing; relative paths start at the working directory) or
+/// `postgres://…`, and brings its schema up to date. A `SQLite` file is made readable by its owner alone.
+pub async fn open(url: &str) -> Result<Arc<dyn Store>, StoreError> {
+    match url.split_once("://") {
+        Some(("sqlite", path)) if !path.is_empty() && path != ":memory:" => open_sqlite(url, path).await,
+        Some(("postgres" | "postgresql", _)) => open_postgres(url).await,
+        _ => Err(StoreError::Url(without_password(url))),
+    }
+}
+
+async fn open_sqlite(url: &str, path: &str) -> Result<Arc<dyn Store>, StoreError> {
+    let failed = |source| StoreError::Open { url: url.to_owned(), source };
+    make_private_file(Path::new(path)).map_err(|error| failed(sqlx::Error::Io(error)))?;
+    let options = SqliteConnectOptions::new()
+        .filename(path)
+        .busy_timeout(BUSY_TIMEOUT)
+        .foreign_keys(true)
+        .journal_mode(SqliteJournalMode::Wal)
+        .synchronous(SqliteSynchronous::Full)
+        .pragma("journal_size_limit", JOURNAL_LIMIT);
+    let pool =
+        || SqlitePoolOptions::new().acquire_timeout(ACQUIRE_TIMEOUT).idle_timeout(None).max_lifetime(None);
+    // The change to WAL cannot wait for another process that is just making it, so it is asked for again.
+    let mut tries = 0;
+    let writer = loop {
+        match pool().max_connections(1).connect_with(options.clone()).await {
+            Err(error) if tries < 20 && is_retried::<Sqlite>(&error) => {
+                tries += 1;
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            opened => break opened.map_err(failed)?,
+        }
+    };
+    migrate_sqlite(&writer, &sqlite_migrations()).await?;
+    let readers = pool()
+        .max_connections(READERS)
+        .connect_with(options.pragma("query_only", "ON"))
+        .await
+        .map_err(failed)?;
+    Ok(Arc::new(SqlStore::new(writer, readers)))
+}
+
+async fn open_postgres(url: &str) -> Result<Arc<dyn Store>, StoreError> {
+    let failed = |source| StoreError::Open { url: without_password(url), source };
+    let options = PgConnectOptions::from_str(url).map_err(failed)?.application_name("onlynew");
+    // A connection of its own first: a pool would go on knocking at a server that is not there.
+    let mut connection = PgConnection::connect_with(&options).await.map_err(failed)?;
+    // sqlx locks for the whole session, which therefore ends here, whether it migrated or failed.
+    let migrated = run(&postgres_migrations(), &mut connection).await;
+    let closed = connection.close().await;
+    migrated?;
+    closed?;
+    let pool = PgPoolOptions::new()
+        .max_connections(POSTGRES_CONNECTIONS)
+        .acquire_timeout(ACQUIRE_TIMEOUT)
+        .connect_lazy_with(options);
+    Ok(Arc::new(SqlStore::new(pool.clone(), pool)))
+}
+
+/// `SQLite`'s log and index files take over the mode of the database file.
+fn make_private_file(path: &Path) -> std::io::Result<()> {
+    let mut options = std::fs::OpenOptions::new();
+    options.create(true).append(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path).map(drop)
+}
+
+/// All migrations inside one writing transaction: sqlx does not lock a `SQLite` file while it migrates.
+async fn migrate_sqlite(pool: &Pool<Sqlite>, migrations: &Migrator) -> Result<(), StoreError> {
+    let mut transaction = pool.begin_with(Sqlite::BEGIN).await?;
+    run(migrations, &mut *transaction).await?;
+    transaction.commit().await?;
+    Ok(())
+}
+
+/// sqlx's own way round a future that the compiler cannot tell to be `Send`; `Migrator::run` is this.
+async fn run<C: Migrate>(migrations: &Migrator, connection: &mut C) -> Result<(), StoreError> {
+    let known = migrations.iter().map(|migration| migration.version).max().unwrap_or(0);
+    migrations.run_direct(None, connection, false).await.map_err(|error| match error {
+        MigrateError::VersionMissing(found) if found > known => StoreError::Newer { found, known },
+        error => StoreError::Migrate(error),
+    })
+}
+
+pub(super) fn is_retried<DB: Dialect>(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(DatabaseError::code);
+    code.is_some_and(|code| DB::RETRIED.contains(&code.as_ref()))
+}
+
+fn sqlite_migrations() -> Migrator {
+    Migrator::with_migrations(vec![migration(
+        1,
+        "start",
+        include_str!("../../migrations/sqlite/0001_start.sql"),
+    )])
+}
+
+fn postgres_migrations() -> Migrator {
+    Migrator::with_migrations(vec![migration(
+        1,
+        "start",
+        include_str!("../../migrations/postgres/0001_start.sql"),
+    )])
+}
+
+fn migration(version: i64, name: &'static str, sql: &'static str) -> Migration {
+    Migration::new(version, Cow::Borrowed(name), MigrationType::Simple, sql.into_sql_str(), false)
+}
+
+/// A URL that may be shown.
+fn without_password(url: &str) -> String {
+    match url::Url::parse(url) {
+        Ok(mut parsed) if parsed.password().is_some() => {
+            // Fails only for URLs that cannot have a password.
+            let _ = parsed.set_password(Some("***"));
+            parsed.into()
+        }
+        Ok(parsed) => parsed.into(),
+        Err(_) => "(unreadable)".to_owned(),
+    }
+}

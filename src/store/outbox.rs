@@ -1,0 +1,295 @@
+//! The outbox: events in the order of their keys, claimed, settled and given back.
+//!
+//! A key (destination, job, partition, record key) that has unsettled events has one row in `outbox_head`,
+//! which names the earliest of them. Only heads are claimed, so that two claims can never hold one key,
+//! events that wait behind a head cost nothing, and a key's events go out by sequence.
+//!
+//! Why no event is left without a head, and nothing deadlocks, on `PostgreSQL` (on `SQLite` every writing
+//! transaction is alone):
+//! - [`insert`] meets an existing head with an update, which locks it. A settlement of that key locks the
+//!   same row first and looks for the next event in a later statement, which sees all that was committed
+//!   before the lock was got. So either the settlement sees the new event, or the insert finds the head
+//!   gone and makes it anew.
+//! - Whoever locks several heads locks them in the order of their keys: [`insert`], whose heads are all of
+//!   one job and one destination, and [`release`]. [`settle`] locks one. [`claim`] passes over what is
+//!   locked and waits for nobody. So no two can wait for each other.
+//! - Event rows are written only by who holds their key's head.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::{
+    Attempt, ClaimedEvent, JobId, StoreError,
+    dialect::{Dialect, sql, without_nul},
+    rows,
+    run::WHOLE,
+};
+use crate::domain::{
+    delivery::Next,
+    event::Event,
+    instant::{Instant, micros_of},
+};
+
+/// Stores a page's events, which are in key order, and makes heads for keys that have none. An id that is
+/// stored already is an error: it would be another change under the same name.
+pub(super) async fn insert<DB: Dialect>(
+    db: &mut DB::Connection,
+    job: JobId,
+    destination: &str,
+    events: &[Event],
+) -> Result<(), StoreError> {
+    #[derive(Serialize)]
+    struct New<'a> {
+        id: &'a str,
+        key: &'a str,
+        sequence: i64,
+        kind: &'static str,
+        body: &'a str,
+    }
+    if events.is_empty() {
+        return Ok(());
+    }
+    let new = events.iter().map(|event| New {
+        id: &event.id,
+        key: event.key.as_str(),
+        sequence: event.sequence,
+        kind: event.kind.event_type(),
+        body: &event.body,
+    });
+    sql::<DB>(
+        "INSERT INTO event (event_id, destination, job, partition, key, sequence, kind, body, created_at)
+         SELECT new.value ->> 'id', $1, $2, $3, new.value ->> 'key', CAST(new.value ->> 'sequence' AS BIGINT),
+                new.value ->> 'kind', new.value ->> 'body', {now}
+         FROM {each}($4{json}) AS new",
+    )
+    .text(destination)
+    .bind(job.0)
+    .text(WHOLE)
+    .bind(serde_json::to_string(&new.collect::<Vec<_>>())?)
+    .run(db)
+    .await?;
+    let ids = serde_json::to_string(&events.iter().map(|event| &event.id).collect::<Vec<_>>())?;
+    sql::<DB>(
+        "INSERT INTO outbox_head (destination, job, partition, key, position, due_at)
+         SELECT event.destination, event.job, event.partition, event.key, event.position, {now}
+         FROM {each_text}($1{json}) AS new CROSS JOIN event
+         WHERE event.event_id = new.value ORDER BY event.key
+         ON CONFLICT (destination, job, partition, key) DO UPDATE SET position = outbox_head.position",
+    )
+    .bind(ids)
+    .run(db)
+    .await?;
+    Ok(())
+}
+
+pub(super) async fn claim<DB: Dialect>(
+    db: &mut DB::Connection,
+    destination: &str,
+    limit: u32,
+    ttl: Duration,
+) -> Result<Vec<ClaimedEvent>, StoreError> {
+    let heads = sql::<DB>(
+        "SELECT position FROM outbox_head WHERE destination = $1 AND due_at <= {now}
+         ORDER BY due_at, position LIMIT $2 {skip_locked}",
+    )
+    .text(destination)
+    .bind(i64::from(limit))
+    .all(db)
+    .await?;
+    if heads.is_empty() {
+        return Ok(Vec::new());
+    }
+    let positions =
+        heads.iter().map(|row| rows::get::<DB, i64>(row, "position")).collect::<Result<Vec<_>, _>>()?;
+    let positions = serde_json::to_string(&positions)?;
+
+    // A head that was leased until now: its sender may have got as far as sending.
+    sql::<DB>(
+        "UPDATE event SET ambiguous = TRUE, tries = tries + 1
+         WHERE position IN (SELECT head.position FROM {each_text}($1{json}) AS claimed CROSS JOIN outbox_head AS head
+                            WHERE head.position = CAST(claimed.value AS BIGINT) AND head.leased)",
+    )
+    .bind(positions.clone())
+    .run(db)
+    .await?;
+    sql::<DB>(
+        "UPDATE outbox_head SET leased = TRUE, fence = fence + 1, due_at = {now} + $2
+         WHERE position IN (SELECT CAST(claimed.value AS BIGINT) FROM {each_text}($1{json}) AS claimed)",
+    )
+    .bind(positions.clone())
+    .bind(micros_of(ttl))
+    .run(db)
+    .await?;
+    let claimed = sql::<DB>(
+        "SELECT event.position, event.event_id, event.job, event.body, event.attempts, event.tries, head.fence
+         FROM {each_text}($1{json}) AS claimed CROSS JOIN outbox_head AS head CROSS JOIN event
+         WHERE head.position = CAST(claimed.value AS BIGINT) AND event.position = head.position
+         ORDER BY event.position",
+    )
+    .bind(positions)
+    .all(db)
+    .await?;
+    claimed.iter().map(claimed_event::<DB>).collect()
+}
+
+fn claimed_event<DB: Dialect>(row: &DB::Row) -> Result<ClaimedEvent, StoreError> {
+    Ok(ClaimedEvent {
+        position: rows::get::<DB, _>(row, "position")?,
+        event_id: rows::get::<DB, _>(row, "event_id")?,
+        job: JobId(rows::get::<DB, _>(row, "job")?),
+        body: rows::get::<DB, _>(row, "body")?,
+        attempts: rows::number::<DB>(row, "attempts")?,
+        tries: rows::number::<DB>(row, "tries")?,
+        fence: rows::get::<DB, _>(row, "fence")?,
+    })
+}
+
+pub(super) async fn settle<DB: Dialect>(
+    db: &mut DB::Connection,
+    position: i64,
+    fence: i64,
+    attempt: &Attempt,
+) -> Result<bool, StoreError> {
+    let ended = Ended::of(attempt.next);
+    let released = sql::<DB>(
+        "UPDATE outbox_head SET leased = FALSE, due_at = COALESCE($3, due_at)
+         WHERE position = $1 AND fence = $2 AND leased",
+    )
+    .bind(position)
+    .bind(fence)
+    .bind(ended.again_at.map(Instant::micros))
+    .run(db)
+    .await?;
+    if released == 0 {
+        return Ok(false);
+    }
+    sql::<DB>(
+        "INSERT INTO attempt (position, fence, outcome, ambiguous, status, error, answer, sent_at, took)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+    )
+    .bind(position)
+    .bind(fence)
+    .text(ended.outcome)
+    .bind(ended.ambiguous)
+    .bind(attempt.status.map(i64::from))
+    .bind(attempt.error.as_deref().map(without_nul))
+    .text(&attempt.answer)
+    .bind(attempt.sent_at.micros())
+    .bind(micros_of(attempt.took))
+    .run(db)
+    .await?;
+    let written = sql::<DB>(
+        "UPDATE event SET state = $2, attempts = attempts + $3, tries = tries + 1,
+            ambiguous = (ambiguous OR $4) AND $2 <> 'delivered',
+            settled_at = CASE WHEN $2 = 'pending' THEN NULL ELSE {now} END
+         WHERE position = $1 AND state = 'pending'",
+    )
+    .bind(position)
+    .text(ended.state)
+    .bind(i64::from(ended.counted))
+    .bind(ended.ambiguous)
+    .run(db)
+    .await?;
+    if written != 1 {
+        return Err(StoreError::Inconsistent(format!("the head at {position} is settled already")));
+    }
+    if ended.again_at.is_none() {
+        move_head::<DB>(db, position).await?;
+    }
+    Ok(true)
+}
+
+/// What a settlement writes.
+struct Ended {
+    outcome: &'static str,
+    state: &'static str,
+    counted: bool,
+    ambiguous: bool,
+    again_at: Option<Instant>,
+}
+
+impl Ended {
+    fn of(next: Next) -> Self {
+        let settled = |state| Self { outcome: state, state, counted: true, ambiguous: false, again_at: None };
+        match next {
+            Next::Delivered => settled("delivered"),
+            Next::Dead => settled("dead"),
+            Next::Again { at, counted, ambiguous } => Self {
+                outcome: if counted { "again" } else { "wait" },
+                state: "pending",
+                counted,
+                ambiguous,
+                again_at: Some(at),
+            },
+        }
+    }
+}
+
+/// Turns a settled event's head over to the key's next event, due at once, or takes it away.
+async fn move_head<DB: Dialect>(db: &mut DB::Connection, settled: i64) -> Result<(), StoreError> {
+    // A statement of its own after the one that locked the head: see the top of this file.
+    let next = sql::<DB>(
+        "SELECT event.position FROM outbox_head AS head JOIN event
+           ON event.destination = head.destination AND event.job = head.job
+          AND event.partition = head.partition AND event.key = head.key AND event.state = 'pending'
+         WHERE head.position = $1 ORDER BY event.sequence LIMIT 1",
+    )
+    .bind(settled)
+    .first(db)
+    .await?;
+    match next {
+        Some(row) => {
+            sql::<DB>("UPDATE outbox_head SET position = $2, due_at = {now} WHERE position = $1")
+                .bind(settled)
+                .bind(rows::get::<DB, i64>(&row, "position")?)
+                .run(db)
+                .await?
+        }
+        None => sql::<DB>("DELETE FROM outbox_head WHERE position = $1").bind(settled).run(db).await?,
+    };
+    Ok(())
+}
+
+/// Gives claims back. They were never sent, so that nothing is counted; claims that were lost are left.
+pub(super) async fn release<DB: Dialect>(
+    db: &mut DB::Connection,
+    claims: &[(i64, i64)],
+) -> Result<(), StoreError> {
+    #[derive(Serialize)]
+    struct Claim {
+        position: i64,
+        fence: i64,
+    }
+    let claims: Vec<_> = claims.iter().map(|&(position, fence)| Claim { position, fence }).collect();
+    let locked = sql::<DB>(
+        "SELECT head.position FROM {each}($1{json}) AS claim CROSS JOIN outbox_head AS head
+         WHERE head.position = CAST(claim.value ->> 'position' AS BIGINT)
+           AND head.fence = CAST(claim.value ->> 'fence' AS BIGINT) AND head.leased
+         ORDER BY head.destination, head.job, head.partition, head.key {for_update}",
+    )
+    .bind(serde_json::to_string(&claims)?)
+    .all(db)
+    .await?;
+    let positions =
+        locked.iter().map(|row| rows::get::<DB, i64>(row, "position")).collect::<Result<Vec<_>, _>>()?;
+    sql::<DB>(
+        "UPDATE outbox_head SET leased = FALSE, due_at = {now}
+         WHERE position IN (SELECT CAST(claimed.value AS BIGINT) FROM {each_text}($1{json}) AS claimed)",
+    )
+    .bind(serde_json::to_string(&positions)?)
+    .run(db)
+    .await?;
+    Ok(())
+}
+
+pub(super) async fn next_due<DB: Dialect>(
+    db: &mut DB::Connection,
+    destination: &str,
+) -> Result<Option<Instant>, StoreError> {
+    let row = sql::<DB>("SELECT min(due_at) AS due_at FROM outbox_head WHERE destination = $1")
+        .text(destination)
+        .one(db)
+        .await?;
+    rows::maybe_instant::<DB>(&row, "due_at")
+}

@@ -1,0 +1,181 @@
+//! Runs and what they move: the watermark, the instant of completeness and the baseline. Everything here
+//! is written under the job's lease, in the transaction that checked it.
+
+use super::{
+    JobLease, NewRun, Progress, RunEnd, RunId, StoreError,
+    dialect::{Dialect, sql},
+    job, rows,
+};
+use crate::domain::{
+    instant::Instant,
+    run::{Counts, RunStatus},
+    version::Version,
+};
+
+/// The one partition of a job that is not divided.
+pub(super) const WHOLE: &str = "";
+
+pub(super) async fn open_progress<DB: Dialect>(
+    db: &mut DB::Connection,
+    lease: &JobLease,
+    baseline: bool,
+) -> Result<Progress, StoreError> {
+    job::hold::<DB>(db, lease).await?;
+    sql::<DB>(
+        "INSERT INTO progress (job, partition, baseline_open) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
+    )
+    .bind(lease.job.0)
+    .text(WHOLE)
+    .bind(baseline)
+    .run(db)
+    .await?;
+    progress::<DB>(db, lease).await
+}
+
+pub(super) async fn fix_baseline<DB: Dialect>(
+    db: &mut DB::Connection,
+    lease: &JobLease,
+    at: Instant,
+) -> Result<Instant, StoreError> {
+    job::hold::<DB>(db, lease).await?;
+    sql::<DB>(
+        "UPDATE progress SET baseline_at = $3 WHERE job = $1 AND partition = $2 AND baseline_at IS NULL",
+    )
+    .bind(lease.job.0)
+    .text(WHOLE)
+    .bind(at.micros())
+    .run(db)
+    .await?;
+    let fixed = progress::<DB>(db, lease).await?.baseline_at;
+    fixed.ok_or_else(|| StoreError::Inconsistent("the baseline was not stored".to_owned()))
+}
+
+async fn progress<DB: Dialect>(db: &mut DB::Connection, lease: &JobLease) -> Result<Progress, StoreError> {
+    let row = sql::<DB>(
+        "SELECT watermark, complete_through, baseline_at, baseline_open FROM progress
+         WHERE job = $1 AND partition = $2",
+    )
+    .bind(lease.job.0)
+    .text(WHOLE)
+    .first(db)
+    .await?
+    .ok_or_else(|| StoreError::Inconsistent("the job has no progress yet".to_owned()))?;
+    rows::progress::<DB>(&row)
+}
+
+pub(super) async fn start<DB: Dialect>(
+    db: &mut DB::Connection,
+    lease: &JobLease,
+    run: NewRun,
+) -> Result<RunId, StoreError> {
+    job::hold::<DB>(db, lease).await?;
+    sql::<DB>(
+        "UPDATE run SET status = $2, reason = 'interrupted', ended_at = {now}
+         WHERE job = $1 AND status = 'running'",
+    )
+    .bind(lease.job.0)
+    .text(RunStatus::Failed.name())
+    .run(db)
+    .await?;
+    let row = sql::<DB>(
+        "INSERT INTO run (job, kind, status, from_version, started_at) VALUES ($1, $2, $3, $4, {now})
+         RETURNING id",
+    )
+    .bind(lease.job.0)
+    .text(run.kind.name())
+    .text(RunStatus::Running.name())
+    .bind(run.from.map(|Version(from)| from))
+    .one(db)
+    .await?;
+    Ok(RunId(rows::get::<DB, _>(&row, "id")?))
+}
+
+/// Adds a page to its run. A page that was counted already (its commit's answer was lost, and it was
+/// decided again) adds only what it changed this time.
+pub(super) async fn count_page<DB: Dialect>(
+    db: &mut DB::Connection,
+    lease: &JobLease,
+    run: RunId,
+    number: u32,
+    requests: u64,
+    counts: &Counts,
+) -> Result<(), StoreError> {
+    let counted = sql::<DB>(
+        "UPDATE run SET requests = $4,
+            records = records + CASE WHEN pages < $3 THEN $5 ELSE 0 END,
+            unchanged = unchanged + CASE WHEN pages < $3 THEN $6 ELSE 0 END,
+            stale = stale + CASE WHEN pages < $3 THEN $7 ELSE 0 END,
+            quarantined = quarantined + CASE WHEN pages < $3 THEN $8 ELSE 0 END,
+            created = created + $9, updated = updated + $10, deleted = deleted + $11,
+            restored = restored + $12, events = events + $13,
+            pages = CASE WHEN pages < $3 THEN $3 ELSE pages END
+         WHERE id = $1 AND job = $2 AND status = 'running'",
+    )
+    .bind(run.0)
+    .bind(lease.job.0)
+    .bind(i64::from(number))
+    .bind(signed(requests))
+    .bind(signed(counts.records))
+    .bind(signed(counts.unchanged))
+    .bind(signed(counts.stale))
+    .bind(signed(counts.quarantined))
+    .bind(signed(counts.created))
+    .bind(signed(counts.updated))
+    .bind(signed(counts.deleted))
+    .bind(signed(counts.restored))
+    .bind(signed(counts.events))
+    .run(db)
+    .await?;
+    if counted == 1 { Ok(()) } else { Err(not_open(run)) }
+}
+
+pub(super) async fn finish<DB: Dialect>(
+    db: &mut DB::Connection,
+    lease: &JobLease,
+    run: RunId,
+    end: &RunEnd,
+) -> Result<(), StoreError> {
+    job::hold::<DB>(db, lease).await?;
+    let closed = sql::<DB>(
+        "UPDATE run SET status = $3, reason = $4, requests = $5, ended_at = {now}
+         WHERE id = $1 AND job = $2 AND (status = 'running' OR status = $3)",
+    )
+    .bind(run.0)
+    .bind(lease.job.0)
+    .text(end.status.name())
+    .bind(end.reason.as_deref().map(super::dialect::without_nul))
+    .bind(signed(end.requests))
+    .run(db)
+    .await?;
+    if closed != 1 {
+        return Err(not_open(run));
+    }
+    if end.status != RunStatus::Ok {
+        return Ok(());
+    }
+    // Neither ever moves back, whatever the caller computed it from.
+    sql::<DB>(
+        "UPDATE progress SET
+            watermark = CASE WHEN watermark > $3 OR $3 IS NULL THEN watermark ELSE $3 END,
+            complete_through =
+                CASE WHEN complete_through > $4 OR $4 IS NULL THEN complete_through ELSE $4 END,
+            baseline_open = baseline_open AND $4 IS NULL
+         WHERE job = $1 AND partition = $2",
+    )
+    .bind(lease.job.0)
+    .text(WHOLE)
+    .bind(end.watermark.map(|Version(watermark)| watermark))
+    .bind(end.complete_through.map(Instant::micros))
+    .run(db)
+    .await?;
+    Ok(())
+}
+
+fn not_open(run: RunId) -> StoreError {
+    StoreError::Inconsistent(format!("run {} is not open", run.0))
+}
+
+/// A count as both databases hold it.
+pub(super) fn signed(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}

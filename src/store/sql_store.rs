@@ -1,0 +1,240 @@
+//! The one implementation of [`Store`], for both databases. It decides which connections a call uses and
+//! how a transaction ends; what a call does stands in the file of its noun.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::future::BoxFuture;
+use sqlx::{Connection, Pool};
+
+use super::{
+    Attempt, ClaimedEvent, JobId, JobLease, JobRow, JobView, NewRun, PageCommit, PageOutcome, Progress,
+    RunEnd, RunId, Store, StoreError, account, dialect::Dialect, job, open::is_retried, outbox, page, run,
+    view,
+};
+use crate::domain::instant::Instant;
+
+/// How often a transaction is done in all where the database undoes it for another one's sake.
+const TRIES: u32 = 5;
+
+/// A store on one database. On `SQLite` one connection writes and a few read; on `PostgreSQL` both are the
+/// same pool.
+#[derive(Debug)]
+pub struct SqlStore<DB: Dialect> {
+    writer: Pool<DB>,
+    readers: Pool<DB>,
+}
+
+/// What a writing call does inside its transaction.
+type Work<DB, I, T> =
+    for<'t> fn(&'t mut <DB as sqlx::Database>::Connection, &'t I) -> BoxFuture<'t, Result<T, StoreError>>;
+
+impl<DB: Dialect> SqlStore<DB> {
+    pub(super) const fn new(writer: Pool<DB>, readers: Pool<DB>) -> Self {
+        Self { writer, readers }
+    }
+
+    /// Does `work` in one transaction: all of it, or nothing.
+    ///
+    /// The transaction runs in a task of its own, which nobody aborts: a caller that is cancelled in the
+    /// middle leaves a transaction that comes to its end and a connection that is clean (field case S4).
+    /// Only work of which nothing was committed is done again; a commit whose outcome is unknown is an
+    /// error, and the caller decides anew.
+    async fn write<I, T>(&self, input: I, work: Work<DB, I, T>) -> Result<T, StoreError>
+    where
+        I: Send + Sync + 'static,
+        T: Send + 'static,
+    {
+        let pool = self.writer.clone();
+        let task = tokio::spawn(async move {
+            let mut tries = 1;
+            loop {
+                match attempt(&pool, &input, work).await {
+                    Err(Undone::ForAnother(_)) if tries < TRIES => {
+                        tokio::time::sleep(Duration::from_millis(fastrand::u64(5..50) * u64::from(tries)))
+                            .await;
+                        tries += 1;
+                    }
+                    Err(Undone::ForAnother(error) | Undone::Failed(error)) => return Err(error),
+                    Ok(done) => return Ok(done),
+                }
+            }
+        });
+        match task.await {
+            Ok(done) => done,
+            Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
+            // The runtime is being shut down.
+            Err(_) => Err(sqlx::Error::WorkerCrashed.into()),
+        }
+    }
+
+    async fn reader(&self) -> Result<sqlx::pool::PoolConnection<DB>, StoreError> {
+        Ok(self.readers.acquire().await?)
+    }
+}
+
+enum Undone {
+    ForAnother(StoreError),
+    Failed(StoreError),
+}
+
+impl Undone {
+    fn of<DB: Dialect>(error: StoreError) -> Self {
+        match &error {
+            StoreError::Database(cause) if is_retried::<DB>(cause) => Self::ForAnother(error),
+            _ => Self::Failed(error),
+        }
+    }
+}
+
+async fn attempt<DB: Dialect, I, T>(pool: &Pool<DB>, input: &I, work: Work<DB, I, T>) -> Result<T, Undone> {
+    let mut connection = pool.acquire().await.map_err(|error| Undone::Failed(error.into()))?;
+    let mut transaction =
+        connection.begin_with(DB::BEGIN).await.map_err(|error| Undone::of::<DB>(error.into()))?;
+    let (ended, result) = match work(&mut transaction, input).await {
+        Ok(done) => {
+            let ended = transaction.commit().await;
+            (ended.is_ok(), ended.map(|()| done).map_err(|error| Undone::Failed(error.into())))
+        }
+        Err(error) => (transaction.rollback().await.is_ok(), Err(Undone::of::<DB>(error))),
+    };
+    if !ended {
+        // sqlx goes on counting this transaction as open (on a full disk SQLite has ended it by itself, and
+        // the rollback finds none), so that the connection could never begin another.
+        connection.close_on_drop();
+    }
+    result
+}
+
+#[async_trait]
+impl<DB: Dialect> Store for SqlStore<DB> {
+    async fn now(&self) -> Result<Instant, StoreError> {
+        account::now::<DB>(&mut *self.reader().await?).await
+    }
+
+    async fn register_job(
+        &self,
+        name: &str,
+        first_fire_after: Option<Instant>,
+    ) -> Result<JobRow, StoreError> {
+        let input = (name.to_owned(), first_fire_after);
+        self.write(input, |db, (name, after)| Box::pin(job::register::<DB>(db, name, *after))).await
+    }
+
+    async fn find_job(&self, name: &str) -> Result<Option<JobRow>, StoreError> {
+        job::find::<DB>(&mut *self.reader().await?, name).await
+    }
+
+    async fn record_fire(
+        &self,
+        lease: &JobLease,
+        expected: Option<Instant>,
+        fire: Instant,
+    ) -> Result<bool, StoreError> {
+        let input = (lease.clone(), expected, fire);
+        self.write(input, |db, (lease, expected, fire)| {
+            Box::pin(job::record_fire::<DB>(db, lease, *expected, *fire))
+        })
+        .await
+    }
+
+    async fn lease_job(
+        &self,
+        job: JobId,
+        owner: &str,
+        ttl: Duration,
+    ) -> Result<Option<JobLease>, StoreError> {
+        let input = (job, owner.to_owned(), ttl);
+        self.write(input, |db, (job, owner, ttl)| Box::pin(job::lease::<DB>(db, *job, owner, *ttl))).await
+    }
+
+    async fn renew_job_lease(&self, lease: &JobLease, ttl: Duration) -> Result<bool, StoreError> {
+        self.write((lease.clone(), ttl), |db, (lease, ttl)| Box::pin(job::renew::<DB>(db, lease, *ttl))).await
+    }
+
+    async fn release_job_lease(&self, lease: &JobLease) -> Result<(), StoreError> {
+        self.write(lease.clone(), |db, lease| Box::pin(job::release::<DB>(db, lease))).await
+    }
+
+    async fn open_progress(&self, lease: &JobLease, baseline: bool) -> Result<Progress, StoreError> {
+        let input = (lease.clone(), baseline);
+        self.write(input, |db, (lease, baseline)| Box::pin(run::open_progress::<DB>(db, lease, *baseline)))
+            .await
+    }
+
+    async fn fix_baseline(&self, lease: &JobLease, at: Instant) -> Result<Instant, StoreError> {
+        self.write((lease.clone(), at), |db, (lease, at)| Box::pin(run::fix_baseline::<DB>(db, lease, *at)))
+            .await
+    }
+
+    async fn start_run(&self, lease: &JobLease, run: &NewRun) -> Result<RunId, StoreError> {
+        self.write((lease.clone(), *run), |db, (lease, run)| Box::pin(run::start::<DB>(db, lease, *run)))
+            .await
+    }
+
+    async fn commit_page(&self, lease: &JobLease, page: &PageCommit) -> Result<PageOutcome, StoreError> {
+        let input = (lease.clone(), page.clone());
+        self.write(input, |db, (lease, page)| Box::pin(page::commit::<DB>(db, lease, page))).await
+    }
+
+    async fn finish_run(&self, lease: &JobLease, run: RunId, end: &RunEnd) -> Result<(), StoreError> {
+        let input = (lease.clone(), run, end.clone());
+        self.write(input, |db, (lease, run, end)| Box::pin(run::finish::<DB>(db, lease, *run, end))).await
+    }
+
+    async fn claim_events(
+        &self,
+        destination: &str,
+        limit: u32,
+        ttl: Duration,
+    ) -> Result<Vec<ClaimedEvent>, StoreError> {
+        let input = (destination.to_owned(), limit, ttl);
+        self.write(input, |db, (destination, limit, ttl)| {
+            Box::pin(outbox::claim::<DB>(db, destination, *limit, *ttl))
+        })
+        .await
+    }
+
+    async fn settle_event(&self, claim: &ClaimedEvent, attempt: &Attempt) -> Result<bool, StoreError> {
+        let input = (claim.position, claim.fence, attempt.clone());
+        self.write(input, |db, (position, fence, attempt)| {
+            Box::pin(outbox::settle::<DB>(db, *position, *fence, attempt))
+        })
+        .await
+    }
+
+    async fn release_events(&self, claims: &[ClaimedEvent]) -> Result<(), StoreError> {
+        let input: Vec<(i64, i64)> = claims.iter().map(|claim| (claim.position, claim.fence)).collect();
+        self.write(input, |db, claims| Box::pin(outbox::release::<DB>(db, claims))).await
+    }
+
+    async fn next_due(&self, destination: &str) -> Result<Option<Instant>, StoreError> {
+        outbox::next_due::<DB>(&mut *self.reader().await?, destination).await
+    }
+
+    async fn hold_account(&self, account: &str, until: Instant, reason: &str) -> Result<(), StoreError> {
+        let input = (account.to_owned(), until, reason.to_owned());
+        self.write(input, |db, (account, until, reason)| {
+            Box::pin(account::hold::<DB>(db, account, *until, reason))
+        })
+        .await
+    }
+
+    async fn held_until(&self, account: &str) -> Result<Option<Instant>, StoreError> {
+        account::held_until::<DB>(&mut *self.reader().await?, account).await
+    }
+
+    async fn job_view(&self, name: &str) -> Result<Option<JobView>, StoreError> {
+        let mut views = view::jobs::<DB>(&mut *self.reader().await?, Some(name)).await?;
+        Ok(views.pop())
+    }
+
+    async fn job_views(&self) -> Result<Vec<JobView>, StoreError> {
+        view::jobs::<DB>(&mut *self.reader().await?, None).await
+    }
+
+    async fn close(&self) {
+        self.readers.close().await;
+        self.writer.close().await;
+    }
+}

@@ -1,0 +1,64 @@
+//! What a person sees of the jobs: one statement, so that its numbers belong to one moment.
+
+use super::{
+    JobView, StoreError,
+    dialect::{Dialect, sql},
+    rows,
+    run::WHOLE,
+};
+use crate::domain::instant::Instant;
+
+/// The job called `name`, or all jobs by name.
+pub(super) async fn jobs<DB: Dialect>(
+    db: &mut DB::Connection,
+    name: Option<&str>,
+) -> Result<Vec<JobView>, StoreError> {
+    let rows = sql::<DB>(
+        "SELECT job.name, job.id, job.uid, job.last_fire, job.lease_owner, job.lease_until, {now} AS now,
+            progress.watermark, progress.complete_through, progress.baseline_at, progress.baseline_open,
+            (SELECT count(*) FROM record WHERE record.job = job.id) AS stored,
+            (SELECT count(*) FROM quarantine WHERE quarantine.job = job.id) AS broken,
+            (SELECT count(*) FROM event WHERE event.job = job.id AND event.state = 'pending') AS pending,
+            (SELECT count(*) FROM event WHERE event.job = job.id AND event.state = 'delivered') AS delivered,
+            (SELECT count(*) FROM event WHERE event.job = job.id AND event.state = 'dead') AS dead,
+            run.id AS run_id, run.kind, run.status, run.reason, run.started_at, run.ended_at, run.requests,
+            run.pages, run.records, run.created, run.updated, run.deleted, run.restored, run.unchanged,
+            run.stale, run.quarantined, run.events
+         FROM job
+         LEFT JOIN progress ON progress.job = job.id AND progress.partition = $2
+         LEFT JOIN run ON run.id = (SELECT max(latest.id) FROM run AS latest WHERE latest.job = job.id)
+         WHERE $1 IS NULL OR job.name = $1
+         ORDER BY job.name",
+    )
+    .bind(name.map(super::dialect::without_nul))
+    .text(WHOLE)
+    .all(db)
+    .await?;
+    rows.iter().map(job_view::<DB>).collect()
+}
+
+fn job_view<DB: Dialect>(row: &DB::Row) -> Result<JobView, StoreError> {
+    let progress = rows::get::<DB, Option<bool>>(row, "baseline_open")?
+        .map(|_| rows::progress::<DB>(row))
+        .transpose()?;
+    Ok(JobView {
+        name: rows::get::<DB, _>(row, "name")?,
+        row: rows::job::<DB>(row)?,
+        progress,
+        records: rows::count::<DB>(row, "stored")?,
+        quarantined: rows::count::<DB>(row, "broken")?,
+        pending: rows::count::<DB>(row, "pending")?,
+        delivered: rows::count::<DB>(row, "delivered")?,
+        dead: rows::count::<DB>(row, "dead")?,
+        lease: lease::<DB>(row)?,
+        last_run: rows::run::<DB>(row)?,
+    })
+}
+
+/// A lease that ran out is not held.
+fn lease<DB: Dialect>(row: &DB::Row) -> Result<Option<(String, Instant)>, StoreError> {
+    let owner = rows::get::<DB, Option<String>>(row, "lease_owner")?;
+    let until = rows::maybe_instant::<DB>(row, "lease_until")?;
+    let now = rows::instant::<DB>(row, "now")?;
+    Ok(owner.zip(until).filter(|(_, until)| *until > now))
+}

@@ -1,0 +1,189 @@
+//! Field cases about delivering, told through the whole engine on both databases.
+
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use onlynew::{config, domain::clock::Clock, limit::SystemClock};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    both,
+    support::{
+        database::Database,
+        rig::{Job, Rig, page_of, page_of_values},
+        server::{Asked, Reply, Server},
+    },
+};
+
+/// What n8n and what stands before it answers, in order; anything further is a 200.
+fn c35_answers() -> Vec<Reply> {
+    let json = |code, text: &str| Reply::Status(code, Vec::new(), text.to_owned());
+    vec![
+        json(404, r#"{"code":404,"message":"The requested webhook \"rows\" is not registered."}"#),
+        json(404, r#"{"code":404,"message":"The requested webhook \"rows\" is not registered."}"#),
+        json(404, r#"{"code":404,"message":"The requested webhook \"rows\" is not registered."}"#),
+        json(500, r#"{"code":0,"message":"Workflow could not be started!"}"#),
+        Reply::Hold,
+        json(524, ""),
+        Reply::Status(429, vec![("retry-after", "1".into())], String::new()),
+        json(302, ""),
+        json(400, "nonsense"),
+    ]
+}
+
+async fn c35_only_a_2xx_is_a_delivery_and_every_attempt_is_the_same(database: Database) {
+    let rig =
+        Rig::new(database, Job::default(), |asked| page_of(&[(1, "2026-09-21T10:00:00Z")], asked, 10)).await;
+    let answers = c35_answers();
+    let refusals = answers.len();
+    let next = AtomicUsize::new(0);
+    rig.receiver.now_answers(move |_| {
+        answers.get(next.fetch_add(1, Ordering::SeqCst)).cloned().unwrap_or(Reply::status(200))
+    });
+    let other = Server::new(|_| Reply::status(200)).await;
+    let source = format!(
+        r#"{{base_url: "{}", request: {{path: /rows}}, records: {{path: $.items}}, primary_key: [id],
+            incremental: {{field: updated_at}}, pagination: {{type: none}}}}"#,
+        rig.source.url,
+    );
+    rig.configure_with(format!(
+        r#"
+store: "{store}"
+destinations:
+  slow: {{url: "{receiver}/webhook/rows", timeout: 1s, retry: {{delays: [20ms, 20ms, 20ms, 20ms, 20ms, 20ms, 20ms, 20ms]}}}}
+  other: {{url: "{other}/webhook/other", timeout: 1s}}
+jobs:
+  rows:
+    source: {source}
+    every: 1s
+    first_run: emit
+    destination: slow
+  beside:
+    source: {source}
+    every: 1s
+    first_run: emit
+    destination: other
+"#,
+        store = rig.database.url(),
+        receiver = rig.receiver.url,
+        other = other.url,
+    ));
+    let app = Arc::new(rig.real_time_app().await);
+    let stop = CancellationToken::new();
+    let running = tokio::spawn({
+        let (app, stop) = (Arc::clone(&app), stop.clone());
+        async move { app.run(stop).await }
+    });
+    other.wait_until(|asked| asked.len() == 1).await;
+    assert!(rig.receiver.asked().len() < refusals, "another destination is not held up");
+    rig.receiver.wait_until(|asked| asked.len() == refusals + 1).await;
+    stop.cancel();
+    running.await.unwrap().unwrap();
+
+    assert_eq!(rig.database.number("(SELECT count(*) FROM event WHERE state = 'delivered')").await, 2);
+    let asked = rig.receiver.asked();
+    for again in &asked[1..] {
+        assert_eq!(again.body, asked[0].body, "byte for byte");
+        assert_eq!(again.header("idempotency-key"), asked[0].header("idempotency-key"));
+        assert_eq!(again.header("webhook-id"), asked[0].header("webhook-id"));
+    }
+    assert_eq!(asked[0].json()["id"], asked[0].header("idempotency-key"));
+    let attempts: Vec<_> = asked.iter().map(|asked| asked.header("x-onlynew-attempt").to_owned()).collect();
+    assert_eq!(attempts, (1..=refusals + 1).map(|attempt| attempt.to_string()).collect::<Vec<_>>());
+}
+
+#[test]
+fn c35_the_test_url_of_a_webhook_is_refused() {
+    let jobs = "jobs: {a: {connector: stripe, auth: {token: x}, stream: events, every: 1m, \
+                destination: \"http://127.0.0.1:5678/webhook-test/a\"}}";
+    let errors = config::load_str("jobs.yaml", jobs, Path::new(""), &|_| None).unwrap_err();
+    assert!(errors.to_string().contains("/webhook-test/"), "{errors}");
+}
+
+async fn a_record_whose_event_waits_holds_up_itself_alone(database: Database) {
+    let rows = [(1, "2026-09-21T10:00:00Z"), (2, "2026-09-21T10:00:01Z")];
+    let rig = Rig::new(database, Job::default(), move |asked| page_of(&rows, asked, 10)).await;
+    rig.receiver.now_answers(|asked| Reply::status(if asked.json()["key"] == "1" { 500 } else { 200 }));
+    let synced = rig.sync().await;
+    assert_eq!((synced.delivered, synced.pending), (1, 1));
+
+    let changed = [(1, "2026-09-21T10:00:02Z"), (2, "2026-09-21T10:00:03Z")];
+    rig.source.now_answers(move |asked| page_of(&changed, asked, 10));
+    rig.receiver.now_answers(|asked| {
+        let event = asked.json();
+        Reply::status(if event["key"] == "1" && event["sequence"] == 1 { 500 } else { 200 })
+    });
+    let synced = rig.sync().await;
+    assert_eq!(
+        (synced.delivered, synced.pending),
+        (1, 2),
+        "the later event of key 1 waits behind the earlier"
+    );
+
+    rig.receiver.now_answers(|_| Reply::status(200));
+    rig.leases_run_out().await;
+    let synced = rig.sync().await;
+    assert_eq!((synced.delivered, synced.pending), (2, 0));
+    let of_one: Vec<_> =
+        rig.receiver.asked().iter().map(Asked::json).filter(|event| event["key"] == "1").collect();
+    let sequences: Vec<_> = of_one.iter().map(|event| event["sequence"].as_i64().unwrap()).collect();
+    assert!(sequences.is_sorted(), "{sequences:?}");
+}
+
+async fn an_event_that_is_refused_for_good_lets_the_next_one_go(database: Database) {
+    let rig =
+        Rig::new(database, Job::default(), |asked| page_of(&[(1, "2026-09-21T10:00:00Z")], asked, 10)).await;
+    rig.receiver.now_answers(|_| Reply::status(422));
+    rig.sync().await;
+    rig.leases_run_out().await;
+    let synced = rig.sync().await;
+    assert_eq!((synced.delivered, synced.pending, synced.dead), (0, 0, 1));
+
+    rig.receiver.now_answers(|_| Reply::status(200));
+    rig.source.now_answers(|asked| page_of(&[(1, "2026-09-21T10:00:05Z")], asked, 10));
+    let synced = rig.sync().await;
+    assert_eq!((synced.delivered, synced.pending, synced.dead), (1, 0, 1));
+}
+
+async fn integers_that_n8n_would_round_arrive_as_strings(database: Database) {
+    let rig = Rig::new(database, Job::default(), |asked| {
+        page_of_values(
+            &[json!({"id": 9_007_199_254_740_993_u64, "updated_at": "2026-09-21T10:00:00Z"})],
+            asked,
+            10,
+        )
+    })
+    .await;
+    rig.sync().await;
+    let event = rig.receiver.asked()[0].json();
+    assert_eq!(
+        (&event["key"], &event["data"]["id"]),
+        (&json!("9007199254740993"), &json!("9007199254740993"))
+    );
+}
+
+async fn a_baseline_is_silent_and_what_changes_after_it_is_sent(database: Database) {
+    let rows = [(1, "2026-09-21T10:00:00Z"), (2, "2026-09-21T10:00:01Z")];
+    let rig = Rig::new(database, Job::default(), move |asked| page_of(&rows, asked, 1)).await;
+    rig.configure_baseline();
+    let report = rig.sync().await.report;
+    assert_eq!((report.counts.created, report.counts.events), (2, 0));
+    let later = SystemClock.now().to_string();
+    rig.source.now_answers(move |asked| page_of(&[(1, "2026-09-21T10:00:00Z"), (2, &later)], asked, 1));
+    assert_eq!(rig.sync().await.report.counts.events, 1);
+    assert_eq!(rig.sent(), [("2".to_owned(), "record.updated".to_owned())]);
+}
+
+both!(
+    c35_only_a_2xx_is_a_delivery_and_every_attempt_is_the_same,
+    a_record_whose_event_waits_holds_up_itself_alone,
+    an_event_that_is_refused_for_good_lets_the_next_one_go,
+    integers_that_n8n_would_round_arrive_as_strings,
+    a_baseline_is_silent_and_what_changes_after_it_is_sent,
+);

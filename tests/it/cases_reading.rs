@@ -1,0 +1,368 @@
+//! Field cases about reading, told through the whole engine on both databases.
+
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use onlynew::domain::run::RunStatus;
+use serde_json::{Value, json};
+
+use crate::{
+    both,
+    support::{
+        database::Database,
+        rig::{Job, Rig, page_of, page_of_values},
+        server::{Asked, Reply},
+    },
+};
+
+const C01: [(u32, &str); 5] = [
+    (1, "2026-09-21T10:00:00Z"),
+    (2, "2026-09-21T10:00:01Z"),
+    (3, "2026-09-21T10:00:01Z"),
+    (4, "2026-09-21T10:00:02Z"),
+    (5, "2026-09-21T10:00:02Z"),
+];
+
+async fn c01_the_same_timestamp_on_both_sides_of_a_page_break_and_a_crash(database: Database) {
+    let job = Job { job: "window: {lookback: 60s}", ..Job::default() };
+    let hold_page_two = |asked: &Asked| match asked.param("cursor") {
+        "" => page_of(&C01[..4], asked, 2),
+        _ => Reply::Hold,
+    };
+    let rig = Rig::new(database, job, hold_page_two).await;
+    let mut killed = rig.spawn(&["sync", "rows"]);
+    rig.source.wait_until(|asked| asked.len() == 2).await;
+    killed.kill().await.unwrap();
+    assert_eq!(rig.database.number("(SELECT count(*) FROM record)").await, 2, "page one is committed");
+    assert!(!rig.has_watermark().await);
+
+    rig.leases_run_out().await;
+    rig.source.now_answers(|asked| page_of(&C01[..4], asked, 2));
+    let report = rig.sync().await.report;
+    assert_eq!((report.status, report.counts.created, report.counts.unchanged), (RunStatus::Ok, 2, 2));
+
+    rig.source.now_answers(|asked| page_of(&C01, asked, 2));
+    let report = rig.sync().await.report;
+    assert_eq!((report.counts.created, report.counts.events), (1, 1));
+    assert_eq!(rig.sent_keys(), ["1", "2", "3", "4", "5"]);
+}
+
+const C02: [(u32, &str); 6] = [
+    (1, "2026-09-21T10:00:00Z"),
+    (2, "2026-09-21T10:00:01Z"),
+    (3, "2026-09-21T10:00:02Z"),
+    (4, "2026-09-21T10:00:03Z"),
+    (5, "2026-09-21T10:00:04Z"),
+    (6, "2026-09-21T10:00:05Z"),
+];
+
+/// After the fault: nothing may be missing below the watermark, and a run makes everything good.
+async fn c02_made_good(rig: &Rig) {
+    if rig.has_watermark().await {
+        assert_eq!(rig.database.number("(SELECT count(*) FROM record)").await, 6);
+    }
+    rig.leases_run_out().await;
+    rig.source.now_answers(|asked| page_of(&C02, asked, 2));
+    rig.receiver.now_answers(|_| Reply::status(200));
+    let synced = rig.sync().await;
+    assert_eq!((synced.report.status, synced.pending), (RunStatus::Ok, 0));
+    assert_eq!(rig.database.number("(SELECT count(*) FROM record)").await, 6);
+    assert_eq!(rig.database.number("(SELECT count(*) FROM event WHERE state = 'delivered')").await, 6);
+    assert_eq!(rig.database.number("(SELECT count(DISTINCT event_id) FROM event)").await, 6);
+}
+
+/// A rig whose source holds the page with this token until the process is killed.
+async fn c02_killed_while_asking_for(database: Database, token: &'static str) -> Rig {
+    let rig = Rig::new(database, Job::default(), move |asked| match asked.param("cursor") {
+        held if held == token => Reply::Hold,
+        _ => page_of(&C02, asked, 2),
+    })
+    .await;
+    let mut killed = rig.spawn(&["sync", "rows"]);
+    rig.source.wait_until(|asked| asked.iter().any(|asked| asked.param("cursor") == token)).await;
+    killed.kill().await.unwrap();
+    rig
+}
+
+async fn c02_killed_before_a_page_was_answered(database: Database) {
+    let rig = c02_killed_while_asking_for(database, "2").await;
+    assert_eq!(rig.database.number("(SELECT count(*) FROM event)").await, 2);
+    c02_made_good(&rig).await;
+    assert_eq!(rig.sent_keys(), ["1", "2", "3", "4", "5", "6"]);
+}
+
+async fn c02_killed_after_a_page_was_committed(database: Database) {
+    let rig = c02_killed_while_asking_for(database, "4").await;
+    assert_eq!(rig.database.number("(SELECT count(*) FROM event)").await, 4);
+    c02_made_good(&rig).await;
+    assert_eq!(rig.sent_keys(), ["1", "2", "3", "4", "5", "6"]);
+}
+
+async fn c02_killed_in_the_middle_of_deliveries(database: Database) {
+    let rig = Rig::new(database, Job::default(), |asked| page_of(&C02, asked, 2)).await;
+    rig.receiver
+        .now_answers(|asked| if asked.json()["key"] == "3" { Reply::Hold } else { Reply::status(200) });
+    let mut killed = rig.spawn(&["sync", "rows"]);
+    rig.receiver.wait_until(|asked| asked.iter().any(|asked| asked.json()["key"] == "3")).await;
+    killed.kill().await.unwrap();
+    assert!(rig.has_watermark().await, "the run itself was complete");
+    c02_made_good(&rig).await;
+    let of_three: Vec<Asked> =
+        rig.receiver.asked().into_iter().filter(|asked| asked.json()["key"] == "3").collect();
+    assert_eq!(of_three.len(), 2, "the lost answer is asked for again");
+    assert_eq!(of_three[0].body, of_three[1].body);
+    assert_eq!(of_three[0].header("idempotency-key"), of_three[1].header("idempotency-key"));
+}
+
+/// A fault of the database itself in the middle of page two's transaction, or of the run's end.
+async fn c02_fault(database: Database, table: &str, operation: &str, condition: &str) {
+    let rig = Rig::new(database, Job::default(), |asked| page_of(&C02, asked, 2)).await;
+    drop(rig.database.open().await);
+    rig.database.break_on(table, operation, condition).await;
+    let synced = rig.sync().await;
+    assert_eq!(synced.report.status, RunStatus::Failed);
+    assert!(
+        synced.report.reason.as_ref().unwrap().contains("broken by the test"),
+        "{:?}",
+        synced.report.reason
+    );
+    assert!(!rig.has_watermark().await);
+    rig.database.mend(table).await;
+    c02_made_good(&rig).await;
+    assert_eq!(rig.sent_keys(), ["1", "2", "3", "4", "5", "6"]);
+}
+
+async fn c02_a_fault_after_the_upsert_of_a_row(database: Database) {
+    c02_fault(database, "record", "UPDATE", "NEW.key = '4'").await;
+}
+
+async fn c02_a_fault_after_an_event_was_stored(database: Database) {
+    c02_fault(database, "event", "INSERT", "NEW.key = '4'").await;
+}
+
+async fn c02_a_fault_when_the_watermark_is_written(database: Database) {
+    c02_fault(database, "progress", "UPDATE", "NEW.watermark IS NOT NULL").await;
+}
+
+const C04: [&str; 3] = [
+    r#"{"items":[{"id":7,"updated_at":"2026-09-21T10:00:00Z","price":10.0,"tags":["a","b"],
+        "img":"https://cdn.test/x?sig=1","views":5}],"next":null}"#,
+    // Other spelling, another signature, another counter.
+    r#"{"items":[{"views":6,"tags":["a","b"],"img":"https://cdn.test/x?sig=2","price":10,
+        "updated_at":"2026-09-21T10:00:00Z","id":7}],"next":null}"#,
+    // And another order of the list.
+    r#"{"items":[{"views":7,"tags":["b","a"],"img":"https://cdn.test/x?sig=3","price":10,
+        "updated_at":"2026-09-21T10:00:00Z","id":7}],"next":null}"#,
+];
+
+/// The same row three times; `expected` is how many events each sighting sends.
+async fn c04(database: Database, changes: &str, expected: [u64; 3]) {
+    let rig = Rig::new(database, Job { job: changes, ..Job::default() }, |_| Reply::Hold).await;
+    for (row, expected) in C04.into_iter().zip(expected) {
+        rig.source.now_answers(move |_| Reply::Json(row.to_owned()));
+        assert_eq!(rig.sync().await.report.counts.events, expected, "{row}");
+        assert_eq!(rig.sync().await.report.counts.events, 0, "again: {row}");
+    }
+}
+
+async fn c04_by_version_an_overlap_of_unchanged_rows_is_silent(database: Database) {
+    c04(database, "", [1, 0, 0]).await;
+}
+
+async fn c04_by_content_what_always_differs_can_be_ignored(database: Database) {
+    c04(database, "changes: {detect: content, ignore_fields: [img, views]}", [1, 0, 1]).await;
+}
+
+async fn c04_by_content_every_difference_is_a_change(database: Database) {
+    c04(database, "changes: {detect: content}", [1, 1, 1]).await;
+}
+
+async fn c08_a_server_that_serves_smaller_pages_than_asked_for(database: Database) {
+    let job = Job {
+        query: r#"{limit: 1000, offset: "{{ page.offset }}"}"#,
+        pagination: "{type: offset}",
+        ..Job::default()
+    };
+    let rig = Rig::new(database, job, |asked| {
+        let offset: usize = asked.param("offset").parse().unwrap();
+        let ids = (offset..1_300).take(500);
+        let items: Vec<Value> =
+            ids.map(|id| json!({"id": id, "updated_at": "2026-09-21T10:00:00Z"})).collect();
+        Reply::Json(json!({"items": items}).to_string())
+    })
+    .await;
+    let synced = rig.sync().await;
+    assert_eq!(
+        (synced.report.status, synced.report.counts.created, synced.delivered),
+        (RunStatus::Ok, 1_300, 1_300)
+    );
+    let offsets: Vec<_> = rig.source.asked().iter().map(|asked| asked.param("offset").to_owned()).collect();
+    assert_eq!(offsets, ["0", "500", "1000", "1300"]);
+}
+
+const RULES: &str = r#"incremental: {field: updated_at}
+      errors:
+        - {when: "response.errors[0].type == 'RATE_LIMIT'", action: rate_limited, wait: {from: "header:X-Wait"}}
+        - {when: "response.error == 'ratelimited'", action: rate_limited, wait: 3s}
+        - {when: "response.status_code == 429", action: rate_limited, wait: {from: $.error_message, pattern: "in (\\d+) seconds"}}"#;
+
+async fn c11_a_rate_limit_that_calls_itself_200_is_waited_for(database: Database) {
+    let answers = [
+        (json!({"errors": [{"type": "RATE_LIMIT"}]}), 7),
+        (json!({"ok": false, "error": "ratelimited"}), 3),
+        (json!({"status_code": 429, "error_message": "budget exhausted, reset in 16 seconds"}), 16),
+    ];
+    let job = Job { source: RULES, ..Job::default() };
+    let times = Arc::new(AtomicUsize::new(0));
+    let bodies = answers.clone();
+    let rig = Rig::new(database, job, move |asked| match bodies.get(times.fetch_add(1, Ordering::SeqCst)) {
+        Some((body, _)) => Reply::Status(
+            200,
+            vec![("content-type", "application/json".into()), ("x-wait", "7".into())],
+            body.to_string(),
+        ),
+        None => page_of(&C01, asked, 10),
+    })
+    .await;
+    let report = rig.sync().await.report;
+    assert_eq!((report.status, report.requests, report.counts.created), (RunStatus::Ok, 4, 5));
+    let waits = rig.clock.waits.lock().unwrap().clone();
+    for (_, seconds) in answers {
+        let held = |wait: &&std::time::Duration| (seconds..=seconds * 5 / 4 + 1).contains(&wait.as_secs());
+        assert!(waits.iter().any(|wait| held(&wait)), "{seconds} s in {waits:?}");
+    }
+}
+
+async fn c11_what_is_not_data_fails_the_run_and_moves_nothing(database: Database) {
+    let html = Reply::Status(
+        200,
+        vec![("content-type", "text/html".into())],
+        "<html><form>log in</form></html>".into(),
+    );
+    let cases = [
+        ("an HTML page", html, "web page", 5),
+        ("no bytes at all", Reply::status(200), "empty", 5),
+        ("a null list", Reply::Json(r#"{"items":null}"#.into()), "$.items", 1),
+        ("another shape", Reply::Json(r#"{"rows":[]}"#.into()), "$.items", 1),
+        ("garbage", Reply::Json(r#"{"items":[{"id""#.into()), "JSON", 5),
+        ("a server error", Reply::status(500), "500", 5),
+        ("no permission", Reply::status(403), "403", 1),
+    ];
+    let rig = Rig::new(database, Job::default(), |asked| page_of(&C01[..2], asked, 10)).await;
+    let before = rig.sync().await.report;
+    for (name, reply, told, requests) in cases {
+        rig.source.now_answers(move |_| reply.clone());
+        let report = rig.sync().await.report;
+        assert_eq!(
+            (report.status, report.requests),
+            (RunStatus::Failed, requests),
+            "{name}: {:?}",
+            report.reason
+        );
+        assert!(report.reason.as_ref().unwrap().contains(told), "{name}: {:?}", report.reason);
+        assert_eq!(report.watermark, before.watermark, "{name}");
+    }
+    rig.source.now_answers(|asked| page_of(&C01[..3], asked, 10));
+    assert_eq!(rig.sync().await.report.counts.events, 1);
+    assert_eq!(rig.sent_keys(), ["1", "2", "3"]);
+}
+
+async fn c15_a_429_in_the_middle_asks_for_the_same_page_again(database: Database) {
+    let cursor = Job::default();
+    let offset = Job {
+        query: r#"{cursor: "{{ page.offset }}"}"#,
+        pagination: "{type: offset, total_path: $.total}",
+        ..Job::default()
+    };
+    let rows: Vec<Value> = (0..8).map(|id| json!({"id": id, "updated_at": "2026-09-21T10:00:00Z"})).collect();
+    let rig = Rig::new(database, cursor, |_| Reply::Hold).await;
+    for (job, pages) in [(cursor, ["", "2", "4", "4", "6"]), (offset, ["0", "2", "4", "4", "6"])] {
+        rig.configure(job);
+        let refused = Mutex::new(false);
+        let rows = rows.clone();
+        let before = rig.source.asked().len();
+        rig.source.now_answers(move |asked| {
+            let mut refused = refused.lock().unwrap();
+            if asked.param("cursor") == "4" && !std::mem::replace(&mut *refused, true) {
+                return Reply::Status(429, vec![("retry-after", "1".into())], String::new());
+            }
+            let Reply::Json(page) = page_of_values(
+                &rows,
+                &Asked {
+                    query: [("cursor".to_owned(), asked.param("cursor").to_owned())].into(),
+                    ..asked.clone()
+                },
+                2,
+            ) else {
+                panic!()
+            };
+            let mut page: Value = serde_json::from_str(&page).unwrap();
+            page["total"] = json!(8);
+            Reply::Json(page.to_string())
+        });
+        assert_eq!(rig.sync().await.report.status, RunStatus::Ok);
+        let asked: Vec<_> =
+            rig.source.asked()[before..].iter().map(|asked| asked.param("cursor").to_owned()).collect();
+        assert_eq!(asked, pages);
+    }
+    assert_eq!(rig.sent_keys(), ["0", "1", "2", "3", "4", "5", "6", "7"], "each row once over both walks");
+}
+
+async fn c16_retries_used_up_are_not_the_end_of_the_data(database: Database) {
+    let rig = Rig::new(database, Job::default(), |asked| match asked.param("cursor") {
+        "" => page_of(&C01[..4], asked, 2),
+        _ => Reply::status(500),
+    })
+    .await;
+    let report = rig.sync().await.report;
+    assert_eq!((report.status, report.pages, report.counts.events), (RunStatus::Failed, 1, 2));
+    assert!(report.reason.unwrap().contains("500"));
+    assert!(!rig.has_watermark().await);
+    assert_eq!(rig.sent_keys(), ["1", "2"], "what was read is sent");
+
+    rig.source.now_answers(|asked| page_of(&C01[..4], asked, 2));
+    let report = rig.sync().await.report;
+    assert_eq!((report.status, report.counts.events), (RunStatus::Ok, 2));
+    assert_eq!(rig.sent_keys(), ["1", "2", "3", "4"]);
+}
+
+async fn c26_a_value_that_goes_back_is_sent_each_time(database: Database) {
+    let state = Arc::new(Mutex::new(("up", "2026-09-21T10:00:00Z")));
+    let shown = Arc::clone(&state);
+    let rig = Rig::new(database, Job { job: "changes: {detect: content}", ..Job::default() }, move |asked| {
+        let (state, at) = *shown.lock().unwrap();
+        page_of_values(&[json!({"id": 1, "updated_at": at, "state": state})], asked, 2)
+    })
+    .await;
+    for (value, at) in
+        [("up", "2026-09-21T10:00:00Z"), ("down", "2026-09-21T10:00:10Z"), ("up", "2026-09-21T10:00:20Z")]
+    {
+        *state.lock().unwrap() = (value, at);
+        assert_eq!(rig.sync().await.report.counts.events, 1);
+        assert_eq!(rig.sync().await.report.counts.events, 0);
+    }
+    let states: Vec<_> =
+        rig.receiver.asked().iter().map(|asked| asked.json()["data"]["state"].clone()).collect();
+    assert_eq!(states, ["up", "down", "up"]);
+}
+
+both!(
+    c01_the_same_timestamp_on_both_sides_of_a_page_break_and_a_crash,
+    c02_killed_before_a_page_was_answered,
+    c02_killed_after_a_page_was_committed,
+    c02_killed_in_the_middle_of_deliveries,
+    c02_a_fault_after_the_upsert_of_a_row,
+    c02_a_fault_after_an_event_was_stored,
+    c02_a_fault_when_the_watermark_is_written,
+    c04_by_version_an_overlap_of_unchanged_rows_is_silent,
+    c04_by_content_what_always_differs_can_be_ignored,
+    c04_by_content_every_difference_is_a_change,
+    c08_a_server_that_serves_smaller_pages_than_asked_for,
+    c11_a_rate_limit_that_calls_itself_200_is_waited_for,
+    c11_what_is_not_data_fails_the_run_and_moves_nothing,
+    c15_a_429_in_the_middle_asks_for_the_same_page_again,
+    c16_retries_used_up_are_not_the_end_of_the_data,
+    c26_a_value_that_goes_back_is_sent_each_time,
+);

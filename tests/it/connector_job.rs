@@ -1,0 +1,300 @@
+//! Jobs made by hand, a clock that counts waits instead of waiting, and a walk over all pages.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use onlynew::{
+    config::{
+        account::{Account, Auth, RateLimit},
+        destination::Destination,
+        job::{FirstRun, Job},
+        stream::{
+            ErrorAction, ErrorRule, Incremental, Missing, PageKind, Pagination, Place, Records, Stream,
+            WaitRule, WaitUnit,
+        },
+        template::{Expression, Scope, Template},
+    },
+    connector::{Http, HttpOptions, Page, PageReader, ReadError},
+    domain::{
+        clock::{Clock, Wait},
+        decide::Detect,
+        event::ChangeKind,
+        fires::Schedule,
+        instant::Instant,
+        key::KeyType,
+        version::{Version, VersionFormat},
+        window::WindowRule,
+    },
+    limit::Limits,
+};
+use serde_json::{Map, Value};
+
+/// The inputs that templates of these tests may name.
+const INPUTS: [&str; 2] = ["repo", "labels"];
+
+/// 2026-09-21T14:13:20Z, when these tests begin.
+pub const START: Instant = Instant::from_seconds(1_790_000_000);
+
+/// A clock that jumps instead of waiting.
+#[derive(Debug)]
+pub struct CountingClock {
+    now: Mutex<Instant>,
+    waits: Mutex<Vec<Duration>>,
+}
+
+impl CountingClock {
+    pub fn start() -> Arc<Self> {
+        Arc::new(Self { now: Mutex::new(START), waits: Mutex::default() })
+    }
+
+    /// The waits so far, in seconds, rounded up.
+    pub fn waits(&self) -> Vec<u64> {
+        self.waits.lock().unwrap().iter().map(|wait| wait.as_millis().div_ceil(1000) as u64).collect()
+    }
+}
+
+impl Clock for CountingClock {
+    fn now(&self) -> Instant {
+        *self.now.lock().unwrap()
+    }
+
+    fn sleep(&self, duration: Duration) -> Wait<'_> {
+        self.waits.lock().unwrap().push(duration);
+        let mut now = self.now.lock().unwrap();
+        *now = now.plus(duration);
+        Box::pin(std::future::ready(()))
+    }
+}
+
+/// A job in the making: a plain stream of `$.items` with the key `id` and one page.
+pub struct Draft {
+    pub stream: Stream,
+    pub auth: Auth,
+    pub rate_limit: Option<RateLimit>,
+    pub inputs: Map<String, Value>,
+    pub options: HttpOptions,
+}
+
+impl Draft {
+    pub fn new(base_url: &str) -> Self {
+        Self {
+            stream: Stream {
+                base_url: Template::Literal(base_url.to_owned()),
+                path: Template::Literal("/items".to_owned()),
+                query: Vec::new(),
+                headers: Vec::new(),
+                records: Records { path: "$.items".parse().unwrap(), filter: None, missing: Missing::Fail },
+                primary_key: vec!["id".parse().unwrap()],
+                key_type: KeyType::Loose,
+                incremental: None,
+                pagination: Pagination { kind: PageKind::Single, has_more: None, total: None },
+                errors: Vec::new(),
+                deleted_when: None,
+            },
+            auth: Auth::None,
+            rate_limit: None,
+            inputs: Map::new(),
+            options: HttpOptions::default(),
+        }
+    }
+
+    pub fn path(mut self, path: &str) -> Self {
+        self.stream.path = template(path);
+        self
+    }
+
+    pub fn query(mut self, name: &str, value: &str) -> Self {
+        self.stream.query.push((name.to_owned(), template(value)));
+        self
+    }
+
+    pub fn header(mut self, name: &str, value: &str) -> Self {
+        self.stream.headers.push((name.to_owned(), template(value)));
+        self
+    }
+
+    pub fn records(mut self, path: &str) -> Self {
+        self.stream.records.path = path.parse().unwrap();
+        self
+    }
+
+    pub fn filter(mut self, rule: &str) -> Self {
+        self.stream.records.filter = Some(record_rule(rule));
+        self
+    }
+
+    pub fn deleted_when(mut self, rule: &str) -> Self {
+        self.stream.deleted_when = Some(record_rule(rule));
+        self
+    }
+
+    pub fn pages(mut self, kind: PageKind) -> Self {
+        self.stream.pagination.kind = kind;
+        self
+    }
+
+    pub fn has_more(mut self, path: &str) -> Self {
+        self.stream.pagination.has_more = Some(body(path));
+        self
+    }
+
+    pub fn total(mut self, path: &str) -> Self {
+        self.stream.pagination.total = Some(body(path));
+        self
+    }
+
+    pub fn versions(mut self, format: VersionFormat) -> Self {
+        self.stream.incremental = Some(Incremental {
+            field: "updated_at".parse().unwrap(),
+            format,
+            request_format: format,
+            timezone: None,
+        });
+        self
+    }
+
+    pub fn auth(mut self, auth: Auth) -> Self {
+        self.auth = auth;
+        self
+    }
+
+    pub fn input(mut self, name: &str, value: Value) -> Self {
+        self.inputs.insert(name.to_owned(), value);
+        self
+    }
+
+    pub fn error(
+        mut self,
+        status: Option<u16>,
+        when: &str,
+        action: ErrorAction,
+        wait: Option<WaitRule>,
+    ) -> Self {
+        let inputs = INPUTS.map(str::to_owned);
+        let when =
+            (!when.is_empty()).then(|| Expression::parse(when, Scope::Answer { inputs: &inputs }).unwrap());
+        self.stream.errors.push(ErrorRule { status, when, action, wait });
+        self
+    }
+
+    pub fn job(self) -> (Arc<Job>, Http) {
+        let http = Http::new(self.options).unwrap();
+        let account = Account {
+            bucket: "acme".into(),
+            connector: "test".into(),
+            auth: self.auth,
+            rate_limit: self.rate_limit,
+        };
+        let destination = Destination {
+            name: "d".into(),
+            url: "http://n8n.test/webhook/d".parse().unwrap(),
+            auth: Auth::None,
+            concurrency: 1,
+            timeout: Duration::from_secs(30),
+            delays: Vec::new(),
+        };
+        let job = Job {
+            name: "orders".into(),
+            account: Arc::new(account),
+            stream_name: "items".into(),
+            stream: Arc::new(self.stream),
+            inputs: self.inputs,
+            schedule: Schedule::Every(Duration::from_secs(60)),
+            window: WindowRule {
+                start: None,
+                lookback: Duration::ZERO,
+                settle: Duration::ZERO,
+                granularity: Duration::ZERO,
+                precision: 1,
+                open_start: false,
+                is_time: true,
+            },
+            first_run: FirstRun::Emit,
+            detect: Detect::Version,
+            ignored: Vec::new(),
+            emit: ChangeKind::ALL.to_vec(),
+            destination: Arc::new(destination),
+        };
+        (Arc::new(job), http)
+    }
+
+    /// A reader on a clock, without jitter.
+    pub fn reader(self, from: Option<Version>, clock: &Arc<CountingClock>) -> PageReader {
+        let clock: Arc<dyn Clock> = clock.clone();
+        let limits = Arc::new(Limits::new(Arc::clone(&clock)).with_random(|| 0.0));
+        let (job, http) = self.job();
+        PageReader::new(job, from, http, limits, clock)
+    }
+
+    /// Reads all pages, without really waiting.
+    pub async fn read(self) -> Walk {
+        self.read_on(&CountingClock::start()).await
+    }
+
+    /// Reads all pages on a clock.
+    pub async fn read_on(self, clock: &Arc<CountingClock>) -> Walk {
+        let mut reader = self.reader(None, clock);
+        let mut walk = Walk { pages: Vec::new(), error: None, requests: 0 };
+        loop {
+            match reader.next_page().await {
+                Ok(Some(page)) => walk.pages.push(page),
+                Ok(None) => break,
+                Err(error) => {
+                    walk.error = Some(error);
+                    break;
+                }
+            }
+        }
+        walk.requests = reader.requests();
+        walk
+    }
+}
+
+/// The pages of a walk, and how it ended.
+pub struct Walk {
+    pub pages: Vec<Page>,
+    pub error: Option<ReadError>,
+    pub requests: u64,
+}
+
+impl Walk {
+    /// The keys of a walk that came to its end.
+    pub fn keys(&self) -> Vec<&str> {
+        assert_eq!(self.error, None);
+        self.read_keys()
+    }
+
+    /// The keys that were read, whatever came then.
+    pub fn read_keys(&self) -> Vec<&str> {
+        self.pages.iter().flat_map(|page| &page.records).map(|record| record.key.as_str()).collect()
+    }
+
+    /// Why the walk failed.
+    pub fn failure(&self) -> &str {
+        match &self.error {
+            Some(ReadError::Failed { reason }) => reason,
+            other => panic!("{other:?} with {:?}", self.read_keys()),
+        }
+    }
+}
+
+pub fn body(path: &str) -> Place {
+    Place::Body(path.parse().unwrap())
+}
+
+pub fn wait_from(place: Place, unit: WaitUnit, pattern: Option<&str>) -> Option<WaitRule> {
+    let pattern = pattern.map(|pattern| regex_lite::Regex::new(pattern).unwrap());
+    Some(WaitRule::From { place, unit, pattern })
+}
+
+fn template(source: &str) -> Template {
+    let inputs = INPUTS.map(str::to_owned);
+    Template::parse(source, Scope::Request { inputs: &inputs }).unwrap()
+}
+
+fn record_rule(rule: &str) -> Expression {
+    let inputs = INPUTS.map(str::to_owned);
+    Expression::parse(rule, Scope::Record { inputs: &inputs }).unwrap()
+}

@@ -1,0 +1,307 @@
+//! The contract of the outbox: one claim a key, in order, and nothing lost or undone.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use onlynew::{
+    domain::{delivery::Next, instant::Instant},
+    store::{Attempt, ClaimedEvent, Store},
+};
+
+use crate::{
+    both,
+    support::{
+        database::Database,
+        pages::{DESTINATION, LONG, RunningJob, record},
+    },
+};
+
+both!(
+    only_the_earliest_event_of_a_key_is_claimed,
+    many_claimers_never_hold_one_key_twice_and_keep_its_order,
+    events_stored_while_others_are_settled_are_not_forgotten,
+    a_claim_that_ran_out_goes_to_another_and_is_void,
+    a_claim_that_ran_out_unnoticed_still_settles,
+    a_busy_receiver_costs_no_attempt,
+    a_dead_letter_lets_the_next_event_of_its_key_go,
+    what_is_settled_stays_settled,
+    a_fault_in_a_settlement_leaves_the_claim_as_it_was,
+    claims_given_back_count_nothing,
+    the_next_due_instant_is_told,
+    destinations_do_not_see_each_other_s_events,
+);
+
+/// An attempt that ends in `next`.
+pub fn attempt(next: Next) -> Attempt {
+    Attempt {
+        status: Some(200),
+        error: None,
+        answer: "ok\0".into(),
+        sent_at: Instant::from_seconds(1),
+        took: Duration::from_millis(3),
+        next,
+    }
+}
+
+/// An attempt that delivered.
+pub fn delivered() -> Attempt {
+    attempt(Next::Delivered)
+}
+
+fn again(at: Instant, counted: bool) -> Attempt {
+    attempt(Next::Again { at, counted, ambiguous: false })
+}
+
+/// The key and the sequence of a claimed event.
+fn place(claim: &ClaimedEvent) -> (String, i64) {
+    let body: serde_json::Value = serde_json::from_str(&claim.body).unwrap();
+    (body["key"].as_str().unwrap().to_owned(), body["sequence"].as_i64().unwrap())
+}
+
+async fn claim(store: &Arc<dyn Store>) -> Vec<ClaimedEvent> {
+    store.claim_events(DESTINATION, 10, LONG).await.unwrap()
+}
+
+async fn claim_one(store: &Arc<dyn Store>) -> ClaimedEvent {
+    let mut claims = claim(store).await;
+    assert_eq!(claims.len(), 1, "{claims:?}");
+    claims.remove(0)
+}
+
+/// A job with `count` events of key 1 waiting.
+async fn job_with_events(store: &Arc<dyn Store>, count: u32) -> RunningJob {
+    let job = RunningJob::start(store, "issues").await;
+    for number in 1..=count {
+        job.commit(number, vec![record("1", i64::from(number), "x")]).await;
+    }
+    job
+}
+
+async fn only_the_earliest_event_of_a_key_is_claimed(database: Database) {
+    let store = database.open().await;
+    let job = job_with_events(&store, 3).await;
+    job.commit(4, vec![record("2", 1, "x")]).await;
+    let claims = claim(&store).await;
+    assert_eq!(claims.iter().map(place).collect::<Vec<_>>(), [("1".to_owned(), 1), ("2".to_owned(), 1)]);
+    assert!(claims.iter().all(|claim| claim.job == job.row.id && claim.attempts == 0 && claim.tries == 0));
+    assert_eq!(claim(&store).await, []);
+    assert!(store.settle_event(&claims[0], &delivered()).await.unwrap());
+    assert_eq!(place(&claim_one(&store).await), ("1".to_owned(), 2));
+    let view = store.job_view("issues").await.unwrap().unwrap();
+    assert_eq!((view.pending, view.delivered, view.dead), (3, 1, 0));
+}
+
+/// What the claimers saw: which keys are out, and the sequences that were settled for good.
+#[derive(Default)]
+struct Witness {
+    out: HashMap<String, i64>,
+    settled: HashMap<String, Vec<i64>>,
+}
+
+async fn many_claimers_never_hold_one_key_twice_and_keep_its_order(database: Database) {
+    const KEYS: i64 = 6;
+    const EVENTS: i64 = 8;
+    let (one, other) = database.open_two().await;
+    let job = RunningJob::start(&one, "issues").await;
+    let witness = Arc::new(Mutex::new(Witness::default()));
+    let mut tasks = vec![tokio::spawn(async move {
+        for version in 1..=EVENTS {
+            let page = (0..KEYS).map(|key| record(&format!("k{key}"), version, "x")).collect();
+            job.commit(u32::try_from(version).unwrap(), page).await;
+        }
+    })];
+    for index in 0..8 {
+        let store = [&one, &other][index % 2].clone();
+        let witness = witness.clone();
+        tasks.push(tokio::spawn(async move { deliver_all(&store, &witness, KEYS * EVENTS).await }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    for (key, sequences) in &witness.lock().unwrap().settled {
+        assert_eq!(*sequences, (1..=EVENTS).collect::<Vec<_>>(), "{key}");
+    }
+    assert_eq!(one.next_due(DESTINATION).await.unwrap(), None);
+    assert_eq!(database.number("(SELECT count(*) FROM event WHERE state = 'pending')").await, 0);
+}
+
+/// Claims and settles, well or badly, until `count` events are settled for good.
+async fn deliver_all(store: &Arc<dyn Store>, witness: &Mutex<Witness>, count: i64) {
+    loop {
+        let claims = store.claim_events(DESTINATION, fastrand::u32(1..4), LONG).await.unwrap();
+        for claim in &claims {
+            let (key, sequence) = place(claim);
+            let held = witness.lock().unwrap().out.insert(key.clone(), sequence);
+            assert_eq!(held, None, "{key} is out twice");
+        }
+        let settled: usize = witness.lock().unwrap().settled.values().map(Vec::len).sum();
+        if settled >= usize::try_from(count).unwrap() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_micros(fastrand::u64(0..3_000))).await;
+        for claim in &claims {
+            let (key, sequence) = place(claim);
+            let chance = fastrand::u8(0..10);
+            {
+                let mut witness = witness.lock().unwrap();
+                witness.out.remove(&key);
+                if chance >= 4 {
+                    witness.settled.entry(key).or_default().push(sequence);
+                }
+            }
+            let now = store.now().await.unwrap();
+            let attempt = match chance {
+                0 => {
+                    store.release_events(std::slice::from_ref(claim)).await.unwrap();
+                    continue;
+                }
+                1..4 => again(now.plus(Duration::from_millis(fastrand::u64(0..3))), chance == 1),
+                4 => attempt(Next::Dead),
+                _ => delivered(),
+            };
+            assert!(store.settle_event(claim, &attempt).await.unwrap());
+        }
+    }
+}
+
+async fn events_stored_while_others_are_settled_are_not_forgotten(database: Database) {
+    let (one, other) = database.open_two().await;
+    let job = job_with_events(&one, 1).await;
+    // Every round the key's last event is settled at the moment when its next one is stored.
+    for number in 2..=40 {
+        let claim = claim_one(&other).await;
+        let settler = other.clone();
+        let settled = tokio::spawn(async move { settler.settle_event(&claim, &delivered()).await.unwrap() });
+        job.commit(number, vec![record("1", i64::from(number), "x")]).await;
+        assert!(settled.await.unwrap());
+    }
+    assert_eq!(place(&claim_one(&one).await), ("1".to_owned(), 40));
+}
+
+async fn a_claim_that_ran_out_goes_to_another_and_is_void(database: Database) {
+    let (one, other) = database.open_two().await;
+    job_with_events(&one, 2).await;
+    let old = one.claim_events(DESTINATION, 1, Duration::from_millis(1)).await.unwrap().remove(0);
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let new = claim_one(&other).await;
+    assert_eq!((new.position, new.attempts, new.tries), (old.position, 0, 1));
+    assert!(new.fence > old.fence);
+    assert_eq!(database.number("(SELECT count(*) FROM event WHERE ambiguous)").await, 1);
+
+    assert!(!one.settle_event(&old, &delivered()).await.unwrap());
+    one.release_events(&[old]).await.unwrap();
+    assert_eq!(claim(&one).await, []);
+    assert_eq!(database.number("(SELECT count(*) FROM attempt)").await, 0);
+    assert!(other.settle_event(&new, &delivered()).await.unwrap());
+}
+
+async fn a_claim_that_ran_out_unnoticed_still_settles(database: Database) {
+    let store = database.open().await;
+    job_with_events(&store, 1).await;
+    let claims = store.claim_events(DESTINATION, 1, Duration::from_millis(1)).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert!(store.settle_event(&claims[0], &delivered()).await.unwrap());
+    assert_eq!(claim(&store).await, []);
+}
+
+async fn a_busy_receiver_costs_no_attempt(database: Database) {
+    let store = database.open().await;
+    job_with_events(&store, 1).await;
+    let mut seen = Vec::new();
+    for counted in [true, false, false, true] {
+        let claim = claim_one(&store).await;
+        seen.push((claim.attempts, claim.tries));
+        let now = store.now().await.unwrap();
+        assert!(store.settle_event(&claim, &again(now, counted)).await.unwrap());
+    }
+    assert_eq!(seen, [(0, 0), (1, 1), (1, 2), (1, 3)]);
+    let last = claim_one(&store).await;
+    assert_eq!((last.attempts, last.tries), (2, 4));
+    let outcomes = database.texts("SELECT outcome FROM attempt ORDER BY id").await;
+    assert_eq!(outcomes, ["again", "wait", "wait", "again"]);
+}
+
+async fn a_dead_letter_lets_the_next_event_of_its_key_go(database: Database) {
+    let store = database.open().await;
+    job_with_events(&store, 2).await;
+    let first = claim_one(&store).await;
+    assert!(store.settle_event(&first, &attempt(Next::Dead)).await.unwrap());
+    assert_eq!(place(&claim_one(&store).await), ("1".to_owned(), 2));
+    let view = store.job_view("issues").await.unwrap().unwrap();
+    assert_eq!((view.pending, view.delivered, view.dead), (1, 0, 1));
+}
+
+async fn what_is_settled_stays_settled(database: Database) {
+    let store = database.open().await;
+    job_with_events(&store, 1).await;
+    let claim = claim_one(&store).await;
+    assert!(store.settle_event(&claim, &delivered()).await.unwrap());
+    let now = store.now().await.unwrap();
+    for next in [delivered(), attempt(Next::Dead), again(now, true)] {
+        assert!(!store.settle_event(&claim, &next).await.unwrap());
+    }
+    store.release_events(&[claim]).await.unwrap();
+    let view = store.job_view("issues").await.unwrap().unwrap();
+    assert_eq!((view.pending, view.delivered, view.dead), (0, 1, 0));
+    assert_eq!(database.number("(SELECT count(*) FROM attempt)").await, 1);
+}
+
+async fn a_fault_in_a_settlement_leaves_the_claim_as_it_was(database: Database) {
+    let store = database.open().await;
+    job_with_events(&store, 2).await;
+    let claim = claim_one(&store).await;
+    for (table, operation, condition) in [
+        ("attempt", "INSERT", "NEW.fence > 0"),
+        ("event", "UPDATE", "NEW.state = 'delivered'"),
+        ("outbox_head", "UPDATE", "NEW.position > OLD.position"),
+    ] {
+        database.break_on(table, operation, condition).await;
+        assert!(store.settle_event(&claim, &delivered()).await.is_err(), "{table}");
+        database.mend(table).await;
+        assert_eq!(self::claim(&store).await, [], "{table}");
+        assert_eq!(database.number("(SELECT count(*) FROM attempt)").await, 0, "{table}");
+    }
+    assert!(store.settle_event(&claim, &delivered()).await.unwrap());
+    assert_eq!(place(&claim_one(&store).await), ("1".to_owned(), 2));
+}
+
+async fn claims_given_back_count_nothing(database: Database) {
+    let store = database.open().await;
+    job_with_events(&store, 2).await;
+    let claims = claim(&store).await;
+    store.release_events(&claims).await.unwrap();
+    store.release_events(&[]).await.unwrap();
+    let again = claim_one(&store).await;
+    assert_eq!((again.position, again.attempts, again.tries), (claims[0].position, 0, 0));
+    assert!(again.fence > claims[0].fence);
+    assert!(!store.settle_event(&claims[0], &delivered()).await.unwrap());
+    assert_eq!(database.number("(SELECT count(*) FROM event WHERE ambiguous)").await, 0);
+}
+
+async fn the_next_due_instant_is_told(database: Database) {
+    let store = database.open().await;
+    assert_eq!(store.next_due(DESTINATION).await.unwrap(), None);
+    job_with_events(&store, 1).await;
+    let now = store.now().await.unwrap();
+    assert!(store.next_due(DESTINATION).await.unwrap().unwrap() <= now);
+    let claim = claim_one(&store).await;
+    let later = now.plus(Duration::from_mins(1));
+    assert!(store.settle_event(&claim, &again(later, true)).await.unwrap());
+    assert_eq!(store.next_due(DESTINATION).await.unwrap(), Some(later));
+    assert_eq!(self::claim(&store).await, []);
+}
+
+async fn destinations_do_not_see_each_other_s_events(database: Database) {
+    let store = database.open().await;
+    let job = job_with_events(&store, 1).await;
+    let mut page = job.page(2, vec![record("1", 2, "x")]);
+    page.destination = "elsewhere".into();
+    job.commit_page(&page).await;
+    let elsewhere = store.claim_events("elsewhere", 10, LONG).await.unwrap();
+    assert_eq!(elsewhere.iter().map(place).collect::<Vec<_>>(), [("1".to_owned(), 2)]);
+    assert_eq!(place(&claim_one(&store).await), ("1".to_owned(), 1));
+    assert_eq!(store.next_due("nowhere").await.unwrap(), None);
+}
