@@ -148,7 +148,9 @@ impl<'a> Checker<'a> {
         let missing: Vec<&str> =
             required.into_iter().filter(|name| !members.iter().any(|(key, _)| key.text == *name)).collect();
         let misspelt = |name: &str| {
-            present.iter().any(|key| !properties.contains_key(key) && nearest(key, [name]).is_some())
+            present
+                .iter()
+                .any(|key| key == "<<" || !properties.contains_key(key) && nearest(key, [name]).is_some())
         };
         for name in &missing {
             if !present.iter().any(|key| key == name) && !misspelt(name) {
@@ -173,6 +175,8 @@ impl<'a> Checker<'a> {
         // The schema of this very file knows the key one level down, or knows one of nearly the same name.
         let below = properties.iter().find(|(_, property)| self.has_property(property, key));
         problem = match below {
+            _ if key == "<<" => problem
+                .help("merge keys are not read: what jobs share goes into `accounts` and `destinations`"),
             Some((parent, _)) => problem.help(format!("`{key}` belongs under `{parent}`")),
             None => problem.meant(key, properties.keys().map(String::as_str)),
         };

@@ -318,3 +318,28 @@ impl fmt::Display for ConfigErrors {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misspelling_is_near_and_another_word_is_not() {
+        let keys = ["lookback", "settle", "start", "every", "rate_limit", "Europe/Zagreb"];
+        let cases = [
+            ("lookbak", Some("lookback")),
+            ("look_back", Some("lookback")),
+            ("Lookback", Some("lookback")),
+            ("evry", Some("every")),
+            ("rate", Some("rate_limit")),
+            ("rate-limit", Some("rate_limit")),
+            ("Zagreb", Some("Europe/Zagreb")),
+            ("concurrency", None),
+            ("x", None),
+            ("", None),
+        ];
+        for (wrong, expected) in cases {
+            assert_eq!(nearest(wrong, keys), expected, "{wrong:?}");
+        }
+    }
+}

@@ -45,6 +45,9 @@ pub(super) fn build(
     if let Some(file) = &stream.pagination {
         builder.uses_page(file, &stream.request, &request);
     }
+    if stream.incremental.is_none() && stream.whole {
+        builder.uses_no_window(&request);
+    }
     let errors = builder.errors(&connector.errors);
     let deleted_when = stream
         .deleted_when
@@ -280,6 +283,17 @@ impl Builder<'_> {
             let Some(span) = span else { continue };
             let message = format!("`{key}` does nothing with pagination of the type `{}`", kind.name());
             self.problems.add(Problem::new(span, message));
+        }
+    }
+
+    /// Without versions there is no window, and a bound that is always empty is a mistake.
+    fn uses_no_window(&self, request: &Request<'_>) {
+        let values =
+            request.query.iter().chain(&request.headers).map(|(_, value)| *value).chain(request.path);
+        for text in values.filter(|text| text.contains("{{") && text.contains("window.")) {
+            let message = "the window is always empty here: the records of this stream have no versions";
+            let help = "say where the version stands: `incremental: {field: updated_at}`";
+            self.problems.add(Problem::new(text.span, message).help(help));
         }
     }
 

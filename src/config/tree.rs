@@ -367,3 +367,24 @@ fn mask_line(text: &str, span: Span, problems: &Problems) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_scalars_have_the_types_of_the_core_schema() {
+        let cases = [
+            (Kind::Null, &["", "~", "null"][..]),
+            (Kind::Boolean, &["true", "False"]),
+            (Kind::Integer, &["0", "-7", "+7", "007", "99999999999999999999"]),
+            (Kind::Float, &["1.5", "-1.", "1e3", "2.5E-7"]),
+            (Kind::Text, &["yes", "no", "5m", "1.2.3", "2026-01-01", "-", ".", "e5", "0x1F", "1_000", "é"]),
+        ];
+        for (kind, texts) in cases {
+            for text in texts {
+                assert_eq!(Kind::of(text), kind, "{text:?}");
+            }
+        }
+    }
+}

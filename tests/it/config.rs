@@ -1,5 +1,4 @@
 //! Configurations as people write them: good ones resolve to what they say, wrong ones are told of whole.
-#![expect(clippy::expect_used, clippy::indexing_slicing, reason = "a failing test may panic")]
 
 mod fixtures;
 mod good;
