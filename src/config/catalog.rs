@@ -2,6 +2,7 @@
 //! `connectors` beside jobs.yaml.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet, HashMap},
     fs,
     path::{Path, PathBuf},
@@ -15,7 +16,7 @@ use super::{
     check::Checker,
     connector::Connector,
     connector_file::{ConnectorFile, InputType},
-    de::{Spanned, from_node},
+    de::{Entries, Spanned, from_node},
     error::{ConfigErrors, Problem, Problems},
     read, schema, tree,
 };
@@ -87,7 +88,7 @@ pub fn connector_text(folder: &Path, name: &str) -> Option<String> {
 }
 
 fn summary(name: &str, file: Option<PathBuf>, connector: &ConnectorFile) -> ConnectorSummary {
-    let inputs = connector.inputs.iter().flat_map(|inputs| inputs.iter());
+    let inputs = connector.inputs.iter().flat_map(Entries::iter);
     let auth: BTreeSet<&str> =
         connector.auth.iter().flat_map(|auth| &auth.0).map(|auth| auth.r#type.value.name()).collect();
     ConnectorSummary {
@@ -161,7 +162,7 @@ impl Catalog {
     pub(super) fn names(&self) -> BTreeSet<String> {
         let own = fs::read_dir(&self.folder).into_iter().flatten().flatten().map(|entry| entry.file_name());
         let own = own.filter_map(|name| name.into_string().ok());
-        let built_in = BuiltIn::iter().map(|name| name.into_owned());
+        let built_in = BuiltIn::iter().map(Cow::into_owned);
         own.chain(built_in)
             .filter_map(|file| file.strip_suffix(".yaml").map(str::to_owned))
             .filter(|name| is_name(name))
@@ -170,10 +171,10 @@ impl Catalog {
 
     /// The connector of that name, read and checked.
     pub(super) fn find(&mut self, name: &str, problems: &Problems) -> Found {
-        if !self.names().contains(name) {
-            return Found::Missing;
-        }
         if !self.read.contains_key(name) {
+            if !self.names().contains(name) {
+                return Found::Missing;
+            }
             let file = self.parse(name, problems);
             let connector = file.map(|file| Arc::new(Connector::from_file(name, file, problems)));
             self.read.insert(name.to_owned(), connector);

@@ -4,6 +4,8 @@
 //! What is wrong is left out of the tree and its surroundings marked as damaged: the checks that follow
 //! see the rest of the file, and do not complain about what is missing there.
 
+use std::fmt;
+
 use serde_json::{Map, Value as Json};
 
 use super::{
@@ -21,8 +23,21 @@ pub(super) struct Checker<'a> {
 /// What a value is called and where a message about it points when it has no place of its own.
 #[derive(Clone, Copy)]
 struct Named<'a> {
-    name: &'a str,
+    /// The key that it stands under; none for the whole file.
+    key: Option<&'a str>,
+    /// Its position in a list, from 1.
+    index: Option<usize>,
     span: Span,
+}
+
+impl fmt::Display for Named<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.key, self.index) {
+            (Some(key), None) => write!(f, "`{key}`"),
+            (Some(key), Some(index)) => write!(f, "element {index} of `{key}`"),
+            (None, _) => f.write_str("the file"),
+        }
+    }
 }
 
 impl<'a> Checker<'a> {
@@ -33,7 +48,7 @@ impl<'a> Checker<'a> {
     /// Checks a whole document; false where nothing of it can be used.
     pub(super) fn document(self, node: &mut Node) -> bool {
         let span = Span { end: node.span.start, ..node.span };
-        self.check(self.root, node, Named { name: "the file", span })
+        self.check(self.root, node, Named { key: None, index: None, span })
     }
 
     fn check(self, schema: &'a Json, node: &mut Node, named: Named<'_>) -> bool {
@@ -54,9 +69,8 @@ impl<'a> Checker<'a> {
                 let mut index = 0;
                 elements.retain_mut(|element| {
                     index += 1;
-                    let name = format!("{} {index}", named.name);
-                    let span = element.span;
-                    self.check(items, element, Named { name: &name, span })
+                    let named = Named { index: Some(index), span: element.span, ..named };
+                    self.check(items, element, named)
                 });
                 node.damaged |= elements.len() < before;
                 true
@@ -112,7 +126,7 @@ impl<'a> Checker<'a> {
                 damaged = true;
                 return false;
             };
-            let named = Named { name: &key.text, span: key.span };
+            let named = Named { key: Some(&key.text), index: None, span: key.span };
             if value.is_null() && !value.damaged {
                 if is_required || (others.is_some() && !is_nullable(property)) {
                     let mut problem = Problem::new(key.span, format!("`{}` is empty", key.text));
@@ -134,13 +148,14 @@ impl<'a> Checker<'a> {
         let missing: Vec<&str> =
             required.into_iter().filter(|name| !members.iter().any(|(key, _)| key.text == *name)).collect();
         let misspelt = |name: &str| {
-            present.iter().any(|key| !properties.contains_key(key) && nearest(key, [name]).is_some())
+            present
+                .iter()
+                .any(|key| key == "<<" || !properties.contains_key(key) && nearest(key, [name]).is_some())
         };
         for name in &missing {
             if !present.iter().any(|key| key == name) && !misspelt(name) {
-                let owner = if named.name == "the file" { "the file" } else { &format!("`{}`", named.name) };
-                let mut problem = Problem::new(named.span, format!("{owner} lacks the key `{name}`"));
-                if let Some(told) = properties.get(*name).and_then(|property| self.description(property)) {
+                let mut problem = Problem::new(named.span, format!("{named} lacks the key `{name}`"));
+                if let Some(told) = properties.get(*name).and_then(description) {
                     problem = problem.help(format!("`{name}`: {told}"));
                 }
                 self.problems.add(problem);
@@ -151,15 +166,17 @@ impl<'a> Checker<'a> {
     }
 
     fn unknown_key(self, properties: &'a Map<String, Json>, key: &str, span: Span, named: Named<'_>) {
-        let place = match named.name {
-            "the file" => "at the top level".to_owned(),
-            name => format!("under `{name}`"),
+        let place = match named.key {
+            None => "at the top level".to_owned(),
+            Some(_) => format!("under {named}"),
         };
         let mut problem = Problem::new(span, format!("`{key}` is not a key that can stand {place}"))
             .expected(format!("one of {}", listed(properties.keys().map(String::as_str))));
         // The schema of this very file knows the key one level down, or knows one of nearly the same name.
         let below = properties.iter().find(|(_, property)| self.has_property(property, key));
         problem = match below {
+            _ if key == "<<" => problem
+                .help("merge keys are not read: what jobs share goes into `accounts` and `destinations`"),
             Some((parent, _)) => problem.help(format!("`{key}` belongs under `{parent}`")),
             None => problem.meant(key, properties.keys().map(String::as_str)),
         };
@@ -176,11 +193,10 @@ impl<'a> Checker<'a> {
         let is = node.describe(self.problems);
         let span = match node.value {
             // A whole block is too much to mark: its key says as much.
-            Value::Map(_) | Value::List(_) if named.name != "the file" => named.span,
+            Value::Map(_) | Value::List(_) if named.key.is_some() => named.span,
             _ => node.span,
         };
-        let what = if named.name == "the file" { "the file".to_owned() } else { format!("`{}`", named.name) };
-        let mut problem = Problem::new(span, format!("{what} cannot be {is}"));
+        let mut problem = Problem::new(span, format!("{named} cannot be {is}"));
         if let Some(expected) = self.expected(schema) {
             problem = problem.expected(expected);
         }
@@ -192,7 +208,7 @@ impl<'a> Checker<'a> {
         let names = choices(schema);
         if !names.is_empty() && !names.contains(&text.as_str()) {
             let is = node.describe(self.problems);
-            let mut problem = Problem::new(node.span, format!("`{}` cannot be {is}", named.name))
+            let mut problem = Problem::new(node.span, format!("{named} cannot be {is}"))
                 .expected(format!("one of {}", listed(names.iter().copied())));
             if node.source.is_none() {
                 problem = problem.meant(text, names);
@@ -201,25 +217,26 @@ impl<'a> Checker<'a> {
             return false;
         }
         let limit = |name: &str| schema.get(name).and_then(|limit| limit.to_string().parse::<i128>().ok());
-        let (lowest, highest) = (limit("minimum"), limit("maximum").or(format_limit(schema)));
+        let (lowest, highest) = (limit("minimum"), limit("maximum"));
         let Ok(number) = text.parse::<i128>() else { return true };
-        if lowest.is_none_or(|lowest| lowest <= number) && highest.is_none_or(|highest| number <= highest) {
+        let most = highest.or(format_limit(schema));
+        if lowest.is_none_or(|lowest| lowest <= number) && most.is_none_or(|most| number <= most) {
             return true;
         }
         let is = node.describe(self.problems);
         let expected = match (lowest, highest) {
             (Some(lowest), Some(highest)) => format!("a whole number from {lowest} to {highest}"),
             (Some(lowest), None) => format!("a whole number from {lowest} on"),
-            (None, highest) => format!("a whole number up to {}", highest.unwrap_or_default()),
+            (None, _) => "a smaller whole number".to_owned(),
         };
-        self.problems
-            .add(Problem::new(node.span, format!("`{}` cannot be {is}", named.name)).expected(expected));
+        self.problems.add(Problem::new(node.span, format!("{named} cannot be {is}")).expected(expected));
         false
     }
 
     /// What a schema asks for, in words.
     fn expected(self, schema: &'a Json) -> Option<String> {
-        if let Some(title) = schema.get("title").and_then(Json::as_str) {
+        let title = schema.get("title").and_then(Json::as_str);
+        if let Some(title) = title.filter(|_| !std::ptr::eq(schema, self.root)) {
             return Some(title.to_owned());
         }
         if let Some(branches) = schema.get("anyOf").and_then(Json::as_array) {
@@ -244,7 +261,7 @@ impl<'a> Checker<'a> {
             return Some(format!("a mapping with keys of {}", listed(properties.keys().map(String::as_str))));
         }
         let types = types(schema);
-        let told = types.iter().find_map(|name| match *name {
+        types.iter().find_map(|name| match *name {
             "string" => Some("a text".to_owned()),
             "integer" => Some("a whole number".to_owned()),
             "number" => Some("a number".to_owned()),
@@ -255,15 +272,14 @@ impl<'a> Checker<'a> {
             }),
             "object" => Some("a mapping from names to values".to_owned()),
             _ => None,
-        });
-        told
+        })
     }
+}
 
-    /// The description of a key, its first paragraph on one line.
-    fn description(self, schema: &'a Json) -> Option<String> {
-        let text = schema.get("description").and_then(Json::as_str)?;
-        Some(text.split("\n\n").next()?.replace('\n', " "))
-    }
+/// The description of a key, its first paragraph on one line.
+fn description(schema: &Json) -> Option<String> {
+    let text = schema.get("description").and_then(Json::as_str)?;
+    Some(text.split("\n\n").next()?.replace('\n', " "))
 }
 
 fn types(schema: &Json) -> Vec<&str> {

@@ -26,7 +26,7 @@ pub(super) struct Connector {
     /// Merged into the request of every stream.
     pub(super) request: Option<RequestFile>,
     pub(super) errors: Vec<Spanned<ErrorRuleFile>>,
-    pub(super) rate_limit: Option<RateLimitFile>,
+    pub(super) rate_limit: Option<RateLimit>,
     pub(super) streams: Entries<Spanned<StreamFile>>,
     /// Whether it stands in a job as `source:`.
     pub(super) inline: bool,
@@ -36,8 +36,8 @@ pub(super) struct Connector {
 
 impl Connector {
     pub(super) fn from_file(name: &str, file: Spanned<ConnectorFile>, problems: &Problems) -> Self {
-        let whole = file.whole;
-        let span = file.span;
+        let before = problems.count();
+        let (whole, span) = (file.whole, file.span);
         let file = file.value;
         let connector = Self {
             name: name.to_owned(),
@@ -46,12 +46,12 @@ impl Connector {
             auth: Some(file.auth.map_or_else(Vec::new, |OneOrMany(auth)| auth)),
             request: file.defaults.and_then(|defaults| defaults.request).map(|request| request.value),
             errors: file.errors.unwrap_or_default(),
-            rate_limit: file.rate_limit,
+            rate_limit: file.rate_limit.and_then(|limit| rate_limit(&limit, problems)),
             streams: file.streams,
             inline: false,
             usable: false,
         };
-        connector.checked(whole, span, problems)
+        connector.checked(before, whole, span, problems)
     }
 
     pub(super) fn from_source(
@@ -59,6 +59,7 @@ impl Connector {
         source: Spanned<SourceFile>,
         problems: &Problems,
     ) -> Self {
+        let before = problems.count();
         let (whole, span) = (source.whole, source.span);
         let source = source.value;
         let name = source.name.unwrap_or_else(|| job.clone());
@@ -86,7 +87,7 @@ impl Connector {
             inline: true,
             usable: false,
         };
-        connector.checked(whole, span, problems)
+        connector.checked(before, whole, span, problems)
     }
 
     /// What messages call it.
@@ -94,14 +95,10 @@ impl Connector {
         if self.inline { "this source".to_owned() } else { format!("the connector `{}`", self.name) }
     }
 
-    fn checked(mut self, whole: bool, span: Span, problems: &Problems) -> Self {
-        let before = problems.count();
+    fn checked(mut self, before: usize, whole: bool, span: Span, problems: &Problems) -> Self {
         inputs::check_declared(&self.inputs, problems);
         if let Some(auth) = &self.auth {
             check_alternatives(auth, problems);
-        }
-        if let Some(limit) = &self.rate_limit {
-            rate_limit(limit, problems);
         }
         if self.streams.0.is_empty() && whole {
             problems.add(Problem::new(span, "the connector has no streams"));

@@ -62,7 +62,7 @@ pub(super) fn check_alternatives(alternatives: &[AuthFile], problems: &Problems)
             ),
             Some(name) if !is_token(name) => {
                 problems
-                    .add(Problem::new(name.span, format!("`{}` cannot be the name of a key", name.shown())));
+                    .add(Problem::new(name.span, format!("{} cannot be the name of a key", name.quoted())));
             }
             Some(_) => {}
         }
@@ -79,6 +79,7 @@ pub(super) fn source_auth(
     problems: &Problems,
 ) -> Option<Auth> {
     let none = CredentialsFile { r#type: None, token: None, username: None, password: None, key: None };
+    let whole = given.is_none_or(|given| given.whole);
     let (given, span) = given.map_or((&none, owner), |given| (&given.value, given.span));
     let keys = [
         ("token", &given.token),
@@ -103,24 +104,9 @@ pub(super) fn source_auth(
         }
         None => match fitting(&present, &wanted) {
             Some(kind) => kind,
+            None if !whole => return None,
             None => {
-                let examples: Vec<String> = wanted
-                    .iter()
-                    .filter(|kind| **kind != AuthType::None)
-                    .map(|kind| kind.example())
-                    .collect();
-                let message = match present.as_slice() {
-                    [] => format!("{who} needs credentials"),
-                    present => {
-                        format!("{who} has no use for {}", listed(present.iter().map(|(key, _)| *key)))
-                    }
-                };
-                let mut problem = Problem::new(span, message);
-                problem = match examples.as_slice() {
-                    [] => problem.help("remove `auth`: this source takes no credentials"),
-                    examples => problem.expected(examples.join(" or ")),
-                };
-                problems.add(problem);
+                problems.add(unfit(who, &present, &wanted, span));
                 return None;
             }
         },
@@ -144,6 +130,26 @@ pub(super) fn source_auth(
                 key: take("key", &given.key)?,
             })
         }
+    }
+}
+
+/// What to say where no way of signing fits the credentials.
+fn unfit(who: &str, present: &[(&str, &Spanned<String>)], wanted: &[AuthType], span: Span) -> Problem {
+    let has_use = |key: &str| wanted.iter().any(|kind| kind.keys().0.contains(&key));
+    let keys = listed(present.iter().map(|(key, _)| *key));
+    let message = match present {
+        [] => format!("{who} needs credentials"),
+        [_, _, ..] if present.iter().any(|(key, _)| has_use(key)) => {
+            format!("{keys} do not go together for {who}")
+        }
+        _ => format!("{who} has no use for {keys}"),
+    };
+    let examples: Vec<String> =
+        wanted.iter().filter(|kind| **kind != AuthType::None).map(|kind| kind.example()).collect();
+    let problem = Problem::new(span, message);
+    match examples.as_slice() {
+        [] => problem.help("remove `auth`: this source takes no credentials"),
+        examples => problem.expected(examples.join(" or ")),
     }
 }
 
@@ -205,7 +211,7 @@ pub(super) fn webhook_auth(given: Option<&Spanned<WebhookAuthFile>>, problems: &
         WebhookAuthType::Header => {
             let name = given.name.as_ref()?;
             if !is_token(name) {
-                let message = format!("`{}` is not the name of a header", name.shown());
+                let message = format!("{} is not the name of a header", name.quoted());
                 problems.add(Problem::new(name.span, message).expected("something like `X-Token`"));
                 return None;
             }

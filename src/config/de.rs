@@ -52,6 +52,14 @@ impl Spanned<String> {
     pub(super) fn shown(&self) -> &str {
         self.source.as_deref().unwrap_or(&self.value)
     }
+
+    /// The text as the subject of a sentence.
+    pub(super) fn quoted(&self) -> String {
+        match &self.source {
+            Some(source) => format!("what `{source}` stands for"),
+            None => format!("`{}`", self.value),
+        }
+    }
 }
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Spanned<T> {

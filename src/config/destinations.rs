@@ -14,12 +14,11 @@ use super::{
     error::{Problem, Problems, Span, listed},
     file::DestinationFile,
     text::{TextOr, spanned},
-    values::{check_name, duration, positive_duration, unusable, web_url},
+    values::{check_name, duration, positive_duration, web_url},
 };
 use crate::domain::delivery::DEFAULT_DELAYS;
 
 const CONCURRENCY: u32 = 4;
-const MAX_CONCURRENCY: u32 = 256;
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The destinations of a configuration.
@@ -35,7 +34,7 @@ pub(super) struct Destinations {
 impl Destinations {
     pub(super) fn new(files: Option<&Entries<Spanned<DestinationFile>>>, problems: &Problems) -> Self {
         let mut destinations = Self::default();
-        for (name, file) in files.iter().flat_map(|files| files.iter()) {
+        for (name, file) in files.iter().flat_map(|files| &files.0) {
             check_name(name, problems);
             let built = build(Some(name), file, problems);
             let built = built.filter(|_| file.whole).map(Arc::new);
@@ -81,7 +80,7 @@ impl Destinations {
         if damaged {
             return None;
         }
-        let problem = unusable(name, format!("there is no destination `{}`", name.shown()));
+        let problem = Problem::new(name.span, format!("there is no destination `{}`", name.shown()));
         problems.add(match self.names.as_slice() {
             [] => problem.expected("a webhook's URL such as `https://n8n.example.com/webhook/orders`, or a name under `destinations`"),
             names => problem
@@ -116,10 +115,6 @@ fn build(name: Option<&Spanned<String>>, file: &DestinationFile, problems: &Prob
     let url = webhook_url(&file.url, problems);
     let auth = webhook_auth(file.auth.as_ref(), problems);
     let concurrency = file.concurrency.as_ref().map_or(CONCURRENCY, |given| given.value.get());
-    if let Some(given) = file.concurrency.as_ref().filter(|_| concurrency > MAX_CONCURRENCY) {
-        let problem = Problem::new(given.span, format!("`concurrency` cannot be {concurrency}"));
-        problems.add(problem.expected(format!("a whole number from 1 to {MAX_CONCURRENCY}")));
-    }
     let timeout = match &file.timeout {
         Some(text) => positive_duration(text, "timeout", problems),
         None => Some(TIMEOUT),

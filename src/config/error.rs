@@ -3,15 +3,18 @@
 //!
 //! Snippets show the file's own text, so a `${NAME}` stays a name; credentials written out are masked.
 
-use std::{cell::RefCell, fmt, ops::Range, path::Path};
+use std::{cell::RefCell, collections::HashSet, fmt, ops::Range, path::Path};
 
 use serde::Serialize;
 
 /// The longest part of a source line that a snippet shows, in characters.
 const SNIPPET_WIDTH: usize = 120;
 
+/// The most errors that are told at once: nobody reads more, and a hostile file could hold a million.
+const MAX_TOLD: usize = 200;
+
 /// A place in one of the files that were read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Span {
     pub(super) file: u32,
     pub(super) start: u32,
@@ -67,9 +70,16 @@ pub(super) fn nearest<'a>(wrong: &str, candidates: impl IntoIterator<Item = &'a 
     let limit = (wrong.chars().count() / 3).clamp(1, 4);
     let distance = |candidate: &str| {
         let candidate = plain(candidate);
-        match candidate.starts_with(&wrong) || wrong.starts_with(&candidate) {
-            true if wrong.len().min(candidate.len()) > 2 => 1,
-            _ => strsim::damerau_levenshtein(&wrong, &candidate),
+        // `Zagreb` means `Europe/Zagreb`.
+        let candidate = match candidate.rsplit_once('/') {
+            Some((_, last)) if !wrong.contains('/') => last.to_owned(),
+            _ => candidate,
+        };
+        let begins = candidate.starts_with(&wrong) || wrong.starts_with(&candidate);
+        if begins && wrong.len().min(candidate.len()) > 2 {
+            1
+        } else {
+            strsim::damerau_levenshtein(&wrong, &candidate)
         }
     };
     candidates
@@ -147,36 +157,35 @@ impl Problems {
     /// The result: the warnings, or all errors, sorted by place.
     pub(super) fn finish(self) -> Result<Vec<String>, ConfigErrors> {
         let sources = self.sources.into_inner();
-        let told = |mut problems: Vec<Problem>| -> Vec<ConfigError> {
+        let told = |mut problems: Vec<Problem>| -> (Vec<ConfigError>, usize) {
             problems.sort_by_key(|problem| problem.span);
-            let mut told: Vec<ConfigError> = Vec::new();
-            for error in problems.into_iter().filter_map(|problem| tell(&sources, problem)) {
-                // What several jobs share is checked for each of them.
-                if !told.contains(&error) {
-                    told.push(error);
-                }
-            }
-            told
+            // What several jobs share is checked for each of them.
+            let mut seen = HashSet::new();
+            problems.retain(|problem| seen.insert((problem.span, problem.message.clone())));
+            let left_out = problems.len().saturating_sub(MAX_TOLD);
+            problems.truncate(MAX_TOLD);
+            (problems.into_iter().filter_map(|problem| tell(&sources, problem)).collect(), left_out)
         };
-        let errors = told(self.found.into_inner());
+        let (errors, left_out) = told(self.found.into_inner());
         if errors.is_empty() {
-            let warnings = told(self.warnings.into_inner());
+            let (warnings, _) = told(self.warnings.into_inner());
             return Ok(warnings.iter().map(ConfigError::headline).collect());
         }
-        Err(ConfigErrors { errors })
+        Err(ConfigErrors { errors, left_out })
     }
 }
 
 fn tell(sources: &[Source], problem: Problem) -> Option<ConfigError> {
     let source = sources.get(problem.span.file as usize)?;
     let (line, column) = source.position(problem.span.range().start);
+    let hide = |text: String| source.without_masked(text, problem.span);
     Some(ConfigError {
         file: source.name.clone(),
         line: Some(line),
         column: Some(column),
-        message: problem.message,
-        expected: problem.expected,
-        help: problem.help,
+        message: hide(problem.message),
+        expected: problem.expected.map(hide),
+        help: problem.help.map(hide),
         snippet: Some(source.snippet(problem.span.range())),
     })
 }
@@ -213,6 +222,17 @@ impl Source {
         let margin = " ".repeat(number.len());
         let shown: String = shown.into_iter().collect();
         format!("{margin} |\n{number} | {}\n{margin} | {gap}{}", shown.trim_end(), "^".repeat(carets))
+    }
+
+    /// A message about a place, less what is masked there.
+    fn without_masked(&self, message: String, place: Span) -> String {
+        let overlapping = self
+            .masked
+            .iter()
+            .filter(|range| range.start < place.range().end && place.range().start < range.end);
+        overlapping
+            .filter_map(|range| self.text.get(range.clone()))
+            .fold(message, |message, masked| message.replace(masked.trim_matches(['"', '\'']), "***"))
     }
 
     fn hides(&self, byte: usize) -> bool {
@@ -272,6 +292,8 @@ impl fmt::Display for ConfigError {
 pub struct ConfigErrors {
     /// The errors; at least one.
     pub errors: Vec<ConfigError>,
+    /// How many more there are.
+    pub left_out: usize,
 }
 
 impl ConfigErrors {
@@ -280,7 +302,7 @@ impl ConfigErrors {
         let file = path.display().to_string();
         let error =
             ConfigError { file, line: None, column: None, message, expected: None, help, snippet: None };
-        Self { errors: vec![error] }
+        Self { errors: vec![error], left_out: 0 }
     }
 }
 
@@ -289,9 +311,35 @@ impl fmt::Display for ConfigErrors {
         for error in &self.errors {
             write!(f, "{error}\n\n")?;
         }
-        match self.errors.len() {
-            1 => f.write_str("1 error"),
-            count => write!(f, "{count} errors"),
+        match (self.errors.len(), self.left_out) {
+            (1, 0) => f.write_str("1 error"),
+            (count, 0) => write!(f, "{count} errors"),
+            (count, more) => write!(f, "{count} errors, and {more} more that are not shown"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misspelling_is_near_and_another_word_is_not() {
+        let keys = ["lookback", "settle", "start", "every", "rate_limit", "Europe/Zagreb"];
+        let cases = [
+            ("lookbak", Some("lookback")),
+            ("look_back", Some("lookback")),
+            ("Lookback", Some("lookback")),
+            ("evry", Some("every")),
+            ("rate", Some("rate_limit")),
+            ("rate-limit", Some("rate_limit")),
+            ("Zagreb", Some("Europe/Zagreb")),
+            ("concurrency", None),
+            ("x", None),
+            ("", None),
+        ];
+        for (wrong, expected) in cases {
+            assert_eq!(nearest(wrong, keys), expected, "{wrong:?}");
         }
     }
 }

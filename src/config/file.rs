@@ -30,7 +30,7 @@ pub(super) struct JobsFile {
     /// Destinations by name: the n8n webhooks that receive what is new.
     pub(super) destinations: Option<Entries<Spanned<DestinationFile>>>,
     /// Jobs by name: a stream of an account, on a schedule, towards a destination.
-    pub(super) jobs: Entries<Spanned<JobFile>>,
+    pub(super) jobs: Spanned<Entries<Spanned<JobFile>>>,
 }
 
 /// A connector with credentials.
@@ -42,7 +42,7 @@ pub(super) struct AccountFile {
     /// The credentials.
     pub(super) auth: Option<Spanned<CredentialsFile>>,
     /// Values for the connector's inputs, for all jobs of this account.
-    pub(super) with: Option<Entries<Spanned<Literal>>>,
+    pub(super) with: Option<Spanned<Entries<Spanned<Literal>>>>,
     /// How often the account may ask. Default: the connector's.
     pub(super) rate_limit: Option<RateLimitFile>,
 }
@@ -90,7 +90,7 @@ pub(super) struct DestinationFile {
     /// The credentials that the Webhook trigger asks for.
     pub(super) auth: Option<Spanned<WebhookAuthFile>>,
     /// How many deliveries may be under way at once.
-    #[schemars(with = "Option<NonZeroU32>", extend("default" = 4))]
+    #[schemars(with = "Option<NonZeroU32>", range(min = 1, max = 256), extend("default" = 4))]
     pub(super) concurrency: Option<Spanned<NonZeroU32>>,
     /// How long an answer may take before the attempt counts as failed.
     #[schemars(with = "Option<DurationForm>", extend("default" = "30s"))]

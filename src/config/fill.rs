@@ -27,7 +27,8 @@ impl Filler<'_> {
             Value::List(elements) => elements.iter_mut().for_each(|element| self.fill(element)),
             Value::Map(members) => members.iter_mut().for_each(|(_, value)| self.fill(value)),
             Value::Scalar { text, kind } if text.contains("${") => match self.text(text, node.span) {
-                Some(filled) => {
+                Some((filled, false)) => *text = filled,
+                Some((filled, true)) => {
                     // Typed again, quotes or not: inside `{ }` YAML asks for quotes around `${`. What is
                     // filled in is never null: the key is there, and so is its answer.
                     *kind = Some(Kind::of(&filled)).filter(|kind| *kind != Kind::Null).unwrap_or(Kind::Text);
@@ -39,10 +40,12 @@ impl Filler<'_> {
         }
     }
 
-    fn text(self, text: &str, span: Span) -> Option<String> {
+    /// The text filled in, and whether it named anything.
+    fn text(self, text: &str, span: Span) -> Option<(String, bool)> {
         let mut filled = String::with_capacity(text.len());
         let mut rest = text;
         let mut whole = true;
+        let mut named = false;
         while let Some(at) = rest.find("${") {
             let (before, tail) = rest.split_at(at);
             if let Some(before) = before.strip_suffix('$') {
@@ -58,6 +61,7 @@ impl Filler<'_> {
                 self.problems.add(problem);
                 return None;
             };
+            named = true;
             match self.value(name, span) {
                 Some(value) => filled.push_str(&value),
                 None => whole = false,
@@ -65,7 +69,7 @@ impl Filler<'_> {
             rest = tail;
         }
         filled.push_str(rest);
-        whole.then_some(filled)
+        whole.then_some((filled, named))
     }
 
     fn value(self, inner: &str, span: Span) -> Option<String> {

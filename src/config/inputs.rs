@@ -6,9 +6,9 @@ use super::{
     connector::Connector,
     connector_file::{InputFile, InputType},
     de::{Entries, Spanned},
-    error::{Problem, Problems, Span, listed},
+    error::{Problem, Problems, Span, listed, nearest},
     text::{Literal, spanned},
-    values::{pattern, unusable, web_url, zone},
+    values::{pattern, web_url, zone},
 };
 
 /// Values for inputs as a person wrote them.
@@ -20,7 +20,7 @@ pub(super) fn check_declared(inputs: &Entries<Spanned<InputFile>>, problems: &Pr
         let good = |c: char| c.is_ascii_alphanumeric() || c == '_';
         if !name.chars().all(good) || name.starts_with(|c: char| c.is_ascii_digit()) || name.is_empty() {
             let problem =
-                Problem::new(name.span, format!("`{}` cannot be the name of an input", name.shown()));
+                Problem::new(name.span, format!("{} cannot be the name of an input", name.quoted()));
             problems.add(problem.expected("letters, digits and `_`, as templates say `inputs.name`"));
         }
         if let Some(text) = &input.pattern {
@@ -42,28 +42,29 @@ pub(super) fn check_declared(inputs: &Entries<Spanned<InputFile>>, problems: &Pr
 /// Checks values against a connector's inputs, whether or not all are there.
 pub(super) fn check_given(connector: &Connector, with: &With, problems: &Problems) {
     for (name, value) in with.iter() {
-        match connector.inputs.get(name) {
-            Some(input) => drop(convert(name, input, value, problems)),
-            None => {
-                let known: Vec<&str> = connector.inputs.names().collect();
-                let message = format!("{} has no input `{}`", connector.title(), name.shown());
-                let problem = Problem::new(name.span, message);
-                problems.add(match known.as_slice() {
-                    [] => problem.help("it takes none: remove this line"),
-                    known => problem
-                        .expected(format!("one of {}", listed(known.iter().copied())))
-                        .meant(name, known.iter().copied()),
-                });
-            }
+        if let Some(input) = connector.inputs.get(name) {
+            convert(name, input, value, problems);
+            continue;
         }
+        let known: Vec<&str> = connector.inputs.names().collect();
+        let message = format!("{} has no input `{}`", connector.title(), name.shown());
+        let problem = Problem::new(name.span, message);
+        problems.add(match known.as_slice() {
+            [] => problem.help("it takes none: remove this line"),
+            known => problem
+                .expected(format!("one of {}", listed(known.iter().copied())))
+                .meant(name, known.iter().copied()),
+        });
     }
 }
 
 /// The values of all inputs: the job's, else the account's, else the defaults, else null. `None` where a
-/// required one is missing or one is wrong; `owner` is where a message about a missing one points.
+/// required one is missing or one is wrong. `owner` is where a message about a missing one points; without
+/// `complete` some were left out as wrong, and what is missing is no news.
 pub(super) fn values(
     connector: &Connector,
     given: &[&With],
+    complete: bool,
     owner: Span,
     problems: &Problems,
 ) -> Option<Map<String, Json>> {
@@ -74,11 +75,18 @@ pub(super) fn values(
     let mut values = Map::new();
     for (name, input) in connector.inputs.iter() {
         let value = given.iter().find_map(|with| with.get(name)).or(input.default.as_ref());
-        let value = match value {
-            Some(value) => convert(name, input, value, problems).unwrap_or_default(),
-            None => Json::Null,
+        let missing = value.is_none_or(|value| matches!(value.value, Literal::Null));
+        let value = value.and_then(|value| convert(name, input, value, problems)).unwrap_or_default();
+        let misspelt = || {
+            let names = given.iter().flat_map(|with| with.names());
+            let mut unknown = names.filter(|given| connector.inputs.get(given).is_none());
+            unknown.any(|given| nearest(given, [name.as_str()]).is_some())
         };
-        if value.is_null() && input.required.as_ref().is_some_and(|required| required.value) {
+        if missing
+            && complete
+            && !misspelt()
+            && input.required.as_ref().is_some_and(|required| required.value)
+        {
             let message = format!("{} needs the input `{}`", connector.title(), name.as_str());
             let told = match &input.description {
                 Some(description) => format!(": {description}"),
@@ -89,14 +97,14 @@ pub(super) fn values(
         }
         values.insert(name.value.clone(), value);
     }
-    (problems.count() == before).then_some(values)
+    (complete && problems.count() == before).then_some(values)
 }
 
 fn convert(name: &str, input: &InputFile, value: &Spanned<Literal>, problems: &Problems) -> Option<Json> {
     let kind = input.r#type.unwrap_or_default();
     let mismatch = |expected: &str| {
-        let message = format!("`{name}` is not {expected}");
-        problems.add(Problem::new(value.span, message));
+        let message = format!("the value of `{name}` does not fit");
+        problems.add(Problem::new(value.span, message).expected(expected));
         None
     };
     let text = match (&value.value, kind) {
@@ -139,8 +147,10 @@ fn matches_pattern(name: &str, input: &InputFile, text: &Spanned<String>, proble
     let Ok(regex) = regex_lite::Regex::new(wanted) else { return false };
     let fits = regex.is_match(text);
     if !fits {
-        let message = format!("`{}` does not fit the input `{name}`", text.shown());
-        problems.add(unusable(text, message).expected(format!("a text that matches {}", wanted.as_str())));
+        let message = format!("{} does not fit the input `{name}`", text.quoted());
+        problems.add(
+            Problem::new(text.span, message).expected(format!("a text that matches {}", wanted.as_str())),
+        );
     }
     fits
 }

@@ -5,6 +5,7 @@
 //! schema, `de` makes the types of `file` and `connector_file` of it, `resolve` makes a [`Config`] of those.
 
 pub mod account;
+mod accounts;
 pub mod catalog;
 mod check;
 mod connector;

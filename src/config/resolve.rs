@@ -1,31 +1,24 @@
 //! Makes the configuration that the engine uses out of the files' words: names found, defaults filled in,
 //! accounts and destinations shared.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    path::Path,
-    sync::Arc,
-};
-
-use serde_json::{Map, Value as Json};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use super::{
-    account::{Account, Auth, RateLimit},
+    account::Account,
+    accounts::Accounts,
     catalog::{Catalog, Found},
-    connector::{Connector, rate_limit},
+    connector::Connector,
     connector_file::StreamFile,
-    credentials::source_auth,
     de::Spanned,
-    destinations::{Destinations, identity},
+    destinations::Destinations,
     error::{Problem, Problems, Span, listed},
-    file::{AccountFile, JobFile, JobsFile, ScheduleFile},
+    file::{JobFile, JobsFile, ScheduleFile},
     inputs::{self, With},
     job::Job,
     rules, streams,
-    template::{Template, template_value},
-    values::{check_name, duration, parsed, unusable, zone},
+    values::{check_name, duration, unusable, zone},
 };
-use crate::domain::{content::Hash, fires::Schedule};
+use crate::domain::fires::{CronError, Schedule};
 
 /// The store where none is named.
 const DEFAULT_STORE: &str = "sqlite://onlynew.db";
@@ -36,26 +29,27 @@ pub(super) struct Resolver<'a> {
     catalog: Catalog,
     folder: &'a Path,
     problems: &'a Problems,
-    accounts: HashMap<String, NamedAccount>,
-    /// Inline accounts by bucket.
-    inline: HashMap<String, Arc<Account>>,
+    accounts: Accounts,
     destinations: Destinations,
-}
-
-/// An account that jobs name; its parts are missing where they are wrong.
-#[derive(Debug, Default)]
-struct NamedAccount {
-    connector: Option<Arc<Connector>>,
-    account: Option<Arc<Account>>,
-    with: With,
 }
 
 /// Who asks, for one job.
 struct Asker {
     connector: Arc<Connector>,
-    /// The named account; none where the job carries its own credentials.
-    account: Option<Option<Arc<Account>>>,
+    /// Whether the job names an account; else it carries its own credentials.
+    named: bool,
+    /// The named account, if nothing in it is wrong.
+    account: Option<Arc<Account>>,
     with: With,
+    /// Nothing of the account's inputs was left out as wrong.
+    complete: bool,
+}
+
+impl Asker {
+    /// The job itself, with its own credentials.
+    fn job(connector: Arc<Connector>) -> Self {
+        Self { connector, named: false, account: None, with: With::default(), complete: true }
+    }
 }
 
 impl<'a> Resolver<'a> {
@@ -64,8 +58,7 @@ impl<'a> Resolver<'a> {
             catalog,
             folder,
             problems,
-            accounts: HashMap::new(),
-            inline: HashMap::new(),
+            accounts: Accounts::default(),
             destinations: Destinations::default(),
         }
     }
@@ -77,14 +70,19 @@ impl<'a> Resolver<'a> {
             self.problems.add(Problem::new(version.span, message).expected("`1`"));
         }
         let store = self.store(file.store.as_ref());
-        for (name, account) in file.accounts.iter().flat_map(|accounts| accounts.iter()) {
+        for (name, account) in file.accounts.iter().flat_map(|accounts| &accounts.0) {
             check_name(name, self.problems);
-            let named = self.named_account(name, account);
-            self.accounts.insert(name.value.clone(), named);
+            let connector = find_connector(&mut self.catalog, &account.connector, self.problems);
+            self.accounts.add(name, account, connector, self.problems);
         }
         self.destinations = Destinations::new(file.destinations.as_ref(), self.problems);
         let mut jobs = BTreeMap::new();
-        for (name, job) in file.jobs.0 {
+        if file.jobs.0.is_empty() && file.jobs.whole {
+            let problem = Problem::new(file.jobs.span, "there are no jobs, so there is nothing to do");
+            self.problems
+                .add(problem.expected("at least one job; `onlynew init` writes a file to start from"));
+        }
+        for (name, job) in file.jobs.value.0 {
             check_name(&name, self.problems);
             if let Some(job) = self.job(&name, job) {
                 jobs.insert(job.name.clone(), Arc::new(job));
@@ -107,61 +105,12 @@ impl<'a> Resolver<'a> {
                 })
             }
             (_, Some(given)) => {
-                let problem = unusable(given, format!("`{}` is not a store", given.shown()));
+                let problem = Problem::new(given.span, format!("{} is not a store", given.quoted()));
                 self.problems
                     .add(problem.expected("`sqlite://PATH` or `postgres://USER:PASSWORD@HOST/DATABASE`"));
                 None
             }
             (_, None) => None,
-        }
-    }
-
-    fn connector(&mut self, name: &Spanned<String>) -> Option<Arc<Connector>> {
-        match self.catalog.find(name, self.problems) {
-            Found::Connector(connector) => Some(connector),
-            Found::Broken => None,
-            Found::Missing => {
-                let known = self.catalog.names();
-                let problem = unusable(name, format!("there is no connector `{}`", name.shown()))
-                    .expected(format!("one of {}", listed(known.iter().map(String::as_str))))
-                    .help("a connector of your own goes into the folder `connectors` beside this file");
-                self.problems.add(problem.meant(name, known.iter().map(String::as_str)));
-                None
-            }
-        }
-    }
-
-    fn named_account(&mut self, name: &Spanned<String>, file: &Spanned<AccountFile>) -> NamedAccount {
-        let with = file.with.clone().unwrap_or_default();
-        let Some(connector) = self.connector(&file.connector) else { return NamedAccount::default() };
-        let auth = if file.whole || file.auth.is_some() {
-            let title = connector.title();
-            source_auth(&title, connector.auth.as_deref(), file.auth.as_ref(), name.span, self.problems)
-        } else {
-            None
-        };
-        inputs::check_given(&connector, &with, self.problems);
-        let rate_limit = self.rate_limit(file.rate_limit.as_ref(), &connector);
-        let account = auth.zip(rate_limit).map(|(auth, rate_limit)| {
-            Arc::new(Account {
-                bucket: name.value.clone(),
-                connector: connector.name.clone(),
-                auth,
-                rate_limit,
-            })
-        });
-        NamedAccount { connector: Some(connector), account, with }
-    }
-
-    /// The quota given, else the connector's; `None` where it is wrong.
-    fn rate_limit(
-        &self,
-        given: Option<&super::connector_file::RateLimitFile>,
-        connector: &Connector,
-    ) -> Option<Option<RateLimit>> {
-        match given.or(connector.rate_limit.as_ref()) {
-            Some(limit) => rate_limit(limit, self.problems).map(Some),
-            None => Some(None),
         }
     }
 
@@ -177,18 +126,18 @@ impl<'a> Resolver<'a> {
         let own = file.with.as_ref().map_or(&no_values, |with| &with.value);
         let owner = file.with.as_ref().map_or(name.span, |with| with.span);
         let given = [own, &asker.with];
-        let values = match whole {
-            true => inputs::values(connector, &given, owner, self.problems),
-            false => {
-                inputs::check_given(connector, own, self.problems);
-                None
-            }
+        let complete = whole && asker.complete && file.with.as_ref().is_none_or(|with| with.whole);
+        let values = inputs::values(connector, &given, complete, owner, self.problems);
+        let account = if asker.named {
+            asker.account.clone()
+        } else {
+            self.accounts.inline(name.span, &file, connector, values.as_ref(), self.problems)
         };
-        let account = match &asker.account {
-            Some(named) => named.clone(),
-            None => self.inline_account(name.span, &file, connector, values.as_ref()),
+        let Some((stream_name, stream_file)) = stream_file else {
+            // Without the stream only the form can be checked.
+            file.window.iter().for_each(|window| rules::check_form(window, self.problems));
+            return None;
         };
-        let (stream_name, stream_file) = stream_file?;
         let incremental = stream_file.incremental.as_ref();
         let defaults = stream_file.defaults.as_ref();
         let window = rules::window(file.window.as_ref(), defaults, incremental, self.problems);
@@ -219,7 +168,8 @@ impl<'a> Resolver<'a> {
             (Some(every), None) => {
                 let period = duration(every, self.problems)?;
                 if period.as_secs() < 1 {
-                    let problem = unusable(every, format!("`{}` is too short a period", every.shown()));
+                    let problem =
+                        Problem::new(every.span, format!("{} is too short a period", every.quoted()));
                     self.problems.add(problem.expected("`1s` or longer"));
                     return None;
                 }
@@ -243,12 +193,20 @@ impl<'a> Resolver<'a> {
     }
 
     fn cron(&self, file: &ScheduleFile) -> Option<Schedule> {
-        let pattern = parsed(&file.cron, self.problems);
+        let pattern = file.cron.parse().map_err(|error: CronError| {
+            let problem = unusable(&file.cron, &error);
+            self.problems.add(match error {
+                CronError::BothDays(_) => problem,
+                _ => problem.expected(
+                    "something like `*/5 * * * *` (every 5 minutes) or `0 6 * * MON-FRI` (weekdays at 6:00)",
+                ),
+            });
+        });
         let zone = match &file.timezone {
             Some(text) => zone(text, self.problems),
             None => Some(jiff::tz::TimeZone::UTC),
         };
-        Some(Schedule::Cron { pattern: pattern?, zone: zone? })
+        Some(Schedule::Cron { pattern: pattern.ok()?, zone: zone? })
     }
 
     /// Who asks: the account that the job names, the connector it names, or the source it describes.
@@ -278,30 +236,13 @@ impl<'a> Resolver<'a> {
             }
         }
         if let Some(source) = source {
-            let connector = Arc::new(Connector::from_source(name, source, self.problems));
-            return Some(Asker { connector, account: None, with: With::default() });
+            return Some(Asker::job(Arc::new(Connector::from_source(name, source, self.problems))));
         }
         if let Some(connector) = &file.connector {
-            let connector = self.connector(connector)?;
-            return Some(Asker { connector, account: None, with: With::default() });
+            return find_connector(&mut self.catalog, connector, self.problems).map(Asker::job);
         }
-        let account = file.account.as_ref()?;
-        let Some(named) = self.accounts.get(account.as_str()) else {
-            let known: Vec<&str> = self.accounts.keys().map(String::as_str).collect();
-            let problem = unusable(account, format!("there is no account `{}`", account.shown()));
-            self.problems.add(match known.as_slice() {
-                [] => problem
-                    .help("name it under `accounts`, or write `connector` and `auth` in the job itself"),
-                known => {
-                    let mut sorted = known.to_vec();
-                    sorted.sort_unstable();
-                    problem
-                        .expected(format!("one of {}", listed(sorted.iter().copied())))
-                        .meant(account, sorted)
-                }
-            });
-            return None;
-        };
+        let name = file.account.as_ref()?;
+        let named = self.accounts.find(name, self.problems)?;
         let useless = [
             ("auth", file.auth.as_ref().map(|auth| auth.span)),
             ("rate_limit", file.rate_limit.as_ref().map(|limit| limit.span)),
@@ -309,45 +250,15 @@ impl<'a> Resolver<'a> {
         for (key, span) in useless.into_iter().filter_map(|(key, span)| Some((key, span?))) {
             let problem =
                 Problem::new(span, format!("`{key}` does nothing here: the job's account has its own"));
-            self.problems.add(problem.help(format!("move `{key}` to the account `{}`", account.shown())));
+            self.problems.add(problem.help(format!("move `{key}` to the account `{}`", name.shown())));
         }
-        let connector = named.connector.clone()?;
-        Some(Asker { connector, account: Some(named.account.clone()), with: named.with.clone() })
-    }
-
-    /// The account of a job that carries its own credentials.
-    fn inline_account(
-        &mut self,
-        owner: Span,
-        file: &Spanned<JobFile>,
-        connector: &Connector,
-        values: Option<&Map<String, Json>>,
-    ) -> Option<Arc<Account>> {
-        if file.auth.is_none() && !file.whole {
-            return None;
-        }
-        let title = connector.title();
-        let auth = source_auth(&title, connector.auth.as_deref(), file.auth.as_ref(), owner, self.problems);
-        let rate_limit = self.rate_limit(file.rate_limit.as_ref().map(|limit| &limit.value), connector);
-        let (auth, rate_limit) = (auth?, rate_limit?);
-        let bucket = bucket(connector, &auth, values?);
-        let account = Account { bucket, connector: connector.name.clone(), auth, rate_limit };
-        if let Some(known) = self.inline.get(&account.bucket) {
-            if known.rate_limit != account.rate_limit {
-                let span = file.rate_limit.as_ref().map_or(owner, |limit| limit.span);
-                let problem = Problem::new(
-                    span,
-                    "another job asks the same source with the same credentials under another rate limit",
-                );
-                self.problems.add(
-                    problem.help("describe the account once under `accounts`, and name it in both jobs"),
-                );
-            }
-            return Some(Arc::clone(known));
-        }
-        let account = Arc::new(account);
-        self.inline.insert(account.bucket.clone(), Arc::clone(&account));
-        Some(account)
+        Some(Asker {
+            connector: named.connector.clone()?,
+            named: true,
+            account: named.account.clone(),
+            with: named.with.clone(),
+            complete: named.complete,
+        })
     }
 
     fn stream<'c>(
@@ -388,19 +299,21 @@ impl<'a> Resolver<'a> {
     }
 }
 
-/// The name of the bucket that inline accounts share where connector, root URL and credential are equal.
-fn bucket(connector: &Connector, auth: &Auth, values: &Map<String, Json>) -> String {
-    let context = Json::Object(Map::from_iter([("inputs".to_owned(), Json::Object(values.clone()))]));
-    let inputs: Vec<String> = connector.inputs.names().map(str::to_owned).collect();
-    let scope = super::template::Scope::Request { inputs: &inputs };
-    let root = Template::parse(&connector.base_url, scope);
-    let root = root.and_then(|root| root.render(&template_value(&context))).unwrap_or_default();
-    let mut parts = vec![connector.name.clone(), root.to_string()];
-    parts.extend(identity(auth));
-    let mut text = String::new();
-    for part in &parts {
-        text.push_str(&format!("{}:{part};", part.len()));
+fn find_connector(
+    catalog: &mut Catalog,
+    name: &Spanned<String>,
+    problems: &Problems,
+) -> Option<Arc<Connector>> {
+    match catalog.find(name, problems) {
+        Found::Connector(connector) => Some(connector),
+        Found::Broken => None,
+        Found::Missing => {
+            let known = catalog.names();
+            let problem = Problem::new(name.span, format!("there is no connector `{}`", name.shown()))
+                .expected(format!("one of {}", listed(known.iter().map(String::as_str))))
+                .help("a connector of your own goes into the folder `connectors` beside this file");
+            problems.add(problem.meant(name, known.iter().map(String::as_str)));
+            None
+        }
     }
-    let hash = Hash::of(text.as_bytes()).hex();
-    format!("{}:{}", connector.name, hash.get(..12).unwrap_or(&hash))
 }

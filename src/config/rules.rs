@@ -8,7 +8,7 @@ use super::{
     error::{Problem, Problems},
     file::{ChangesFile, WindowFile},
     text::spanned,
-    values::{duration, path, unusable},
+    values::{duration, path},
 };
 use crate::domain::{
     decide::Detect,
@@ -20,7 +20,7 @@ use crate::domain::{
 };
 
 /// How far behind the watermark a run reads where nothing else is said.
-const LOOKBACK: Duration = Duration::from_secs(300);
+const LOOKBACK: Duration = Duration::from_mins(5);
 
 /// Checks the window of a stream or job. A stream without versions has none.
 pub(super) fn check_window(
@@ -51,6 +51,16 @@ pub(super) fn check_window(
             let message = format!("`{key}` does nothing here: the versions of this stream are plain numbers");
             problems.add(Problem::new(text.span, message));
         }
+    }
+}
+
+/// Checks what can be checked of a window while its stream is not known.
+pub(super) fn check_form(window: &WindowFile, problems: &Problems) {
+    for text in [&window.lookback, &window.settle].into_iter().flatten() {
+        duration(text, problems);
+    }
+    if let Some(text) = window.start.as_ref().filter(|text| text.trim().parse::<i64>().is_err()) {
+        start(text, VersionFormat::Auto, problems);
     }
 }
 
@@ -116,7 +126,8 @@ fn start(text: &Spanned<String>, format: VersionFormat, problems: &Problems) -> 
     if !format.is_time() {
         let number = text.trim().parse().ok().map(Version);
         if number.is_none() {
-            let problem = unusable(text, format!("`{}` is not a version of this stream", text.shown()));
+            let problem =
+                Problem::new(text.span, format!("{} is not a version of this stream", text.quoted()));
             problems.add(problem.expected("a whole number: the versions of this stream are plain numbers"));
         }
         return number;
@@ -130,7 +141,7 @@ fn start(text: &Spanned<String>, format: VersionFormat, problems: &Problems) -> 
         _ => written.parse::<Instant>().ok(),
     };
     if instant.is_none() {
-        let problem = unusable(text, format!("`{}` is neither a date nor a timestamp", text.shown()));
+        let problem = Problem::new(text.span, format!("{} is neither a date nor a timestamp", text.quoted()));
         problems.add(problem.expected(
             "a date such as `2026-01-01` (in UTC), or a timestamp with its offset such as `2026-01-01T12:00:00+01:00`",
         ));

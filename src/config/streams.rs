@@ -9,9 +9,9 @@ use super::{
     connector_file::{
         ErrorRuleFile, IncrementalFile, PaginationFile, PaginationType, RecordsFile, RequestFile, StreamFile,
     },
-    de::Spanned,
+    de::{Entries, Spanned},
     error::{Problem, Problems},
-    stream::{ErrorRule, Incremental, PageKind, Pagination, Records, Stream, WaitRule},
+    stream::{ErrorRule, Incremental, Missing, PageKind, Pagination, Records, Stream, WaitRule},
     template::{Scope, Template, template_value},
     text::{TextOr, spanned},
     values::{duration, expression, is_token, path, pattern, place, template, web_url, zone},
@@ -44,6 +44,9 @@ pub(super) fn build(
     let pagination = builder.pagination(stream.pagination.as_ref());
     if let Some(file) = &stream.pagination {
         builder.uses_page(file, &stream.request, &request);
+    }
+    if stream.incremental.is_none() && stream.whole {
+        builder.uses_no_window(&request);
     }
     let errors = builder.errors(&connector.errors);
     let deleted_when = stream
@@ -87,7 +90,7 @@ fn merged<'a>(defaults: Option<&'a RequestFile>, own: &'a RequestFile) -> Reques
         request.path = part.path.as_ref().or(request.path);
         let lists = [(&part.query, &mut request.query), (&part.headers, &mut request.headers)];
         for (given, list) in lists {
-            for (name, value) in given.iter().flat_map(|given| given.iter()) {
+            for (name, value) in given.iter().flat_map(Entries::iter) {
                 // A null of the stream's own takes a default away.
                 list.retain(|(known, _): &Pair<'_>| known.as_str() != name.as_str());
                 list.extend(value.as_ref().map(|value| (name, value)));
@@ -144,7 +147,7 @@ impl Builder<'_> {
         let mut built = Vec::new();
         for (name, value) in pairs {
             if name.is_empty() || !good(name) {
-                let message = format!("`{}` cannot be the name of a header or parameter", name.shown());
+                let message = format!("{} cannot be the name of a header or parameter", name.quoted());
                 self.problems.add(Problem::new(name.span, message));
             }
             if let Some(value) = template(value, self.request_scope(), self.problems) {
@@ -157,7 +160,7 @@ impl Builder<'_> {
     fn records(&self, file: Option<&RecordsFile>) -> Option<Records> {
         let whole = || "$".parse().ok();
         let Some(file) = file else {
-            return Some(Records { path: whole()?, filter: None, missing: Default::default() });
+            return Some(Records { path: whole()?, filter: None, missing: Missing::default() });
         };
         let path = match &file.path {
             Some(text) => path(text, self.problems),
@@ -280,6 +283,17 @@ impl Builder<'_> {
             let Some(span) = span else { continue };
             let message = format!("`{key}` does nothing with pagination of the type `{}`", kind.name());
             self.problems.add(Problem::new(span, message));
+        }
+    }
+
+    /// Without versions there is no window, and a bound that is always empty is a mistake.
+    fn uses_no_window(&self, request: &Request<'_>) {
+        let values =
+            request.query.iter().chain(&request.headers).map(|(_, value)| *value).chain(request.path);
+        for text in values.filter(|text| text.contains("{{") && text.contains("window.")) {
+            let message = "the window is always empty here: the records of this stream have no versions";
+            let help = "say where the version stands: `incremental: {field: updated_at}`";
+            self.problems.add(Problem::new(text.span, message).help(help));
         }
     }
 

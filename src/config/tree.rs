@@ -3,6 +3,8 @@
 //! Scalars keep their text beside the type that YAML gives them: a token of digits stays the text it is.
 //! Duplicate keys are refused; depth and size are bounded, aliases included.
 
+use std::collections::HashMap;
+
 use granit_parser::{Event, Parser, ScalarStyle};
 
 use super::error::{Problem, Problems, Span};
@@ -113,7 +115,10 @@ pub(super) fn parse(file: u32, text: &str, problems: &Problems) -> Option<Node> 
     }
     if root.is_none() {
         let span = Span { file, start: 0, end: 0 };
-        problems.add(Problem::new(span, "the file is empty"));
+        let problem = Problem::new(span, "the file is empty");
+        problems.add(
+            problem.expected("at least `jobs:` with one job; `onlynew init` writes a file to start from"),
+        );
     }
     if let Some(root) = &root {
         mask(root, None, problems);
@@ -175,6 +180,7 @@ impl<'a> Builder<'a> {
             }
             Event::MappingStart(_, anchor, tag) => {
                 let mut members: Vec<(Key, Node)> = Vec::new();
+                let mut known: HashMap<String, Span> = HashMap::new();
                 let end = loop {
                     match self.next(events)? {
                         (Event::MappingEnd, end) => break end,
@@ -182,7 +188,12 @@ impl<'a> Builder<'a> {
                             let key = self.key(event, span)?;
                             let (event, value_span) = self.next(events)?;
                             let value = self.node(event, value_span, events, depth + 1)?;
-                            self.push(&mut members, key, value);
+                            if let Some(first) = known.get(&key.text) {
+                                self.repeated(&key, *first);
+                            } else {
+                                known.insert(key.text.clone(), key.span);
+                                members.push((key, value));
+                            }
                         }
                     }
                 };
@@ -211,26 +222,19 @@ impl<'a> Builder<'a> {
     }
 
     fn key(&self, event: Event<'a>, span: Span) -> Option<Key> {
-        match event {
-            Event::Scalar(text, ..) => Some(Key { span, text: text.into_owned() }),
-            _ => {
-                let problem = Problem::new(span, "a key must be a plain text")
-                    .help("a value that starts with `{{` must stand in quotes: \"{{ inputs.name }}\"");
-                self.problems.add(problem);
-                None
-            }
+        if let Event::Scalar(text, ..) = event {
+            return Some(Key { span, text: text.into_owned() });
         }
+        let problem = Problem::new(span, "a key must be a plain text")
+            .help("a value that starts with `{{` must stand in quotes: \"{{ inputs.name }}\"");
+        self.problems.add(problem);
+        None
     }
 
-    fn push(&self, members: &mut Vec<(Key, Node)>, key: Key, value: Node) {
-        match members.iter().find(|(known, _)| known.text == key.text) {
-            Some((first, _)) => {
-                let problem = Problem::new(key.span, format!("the key `{}` is given twice", key.text))
-                    .help(format!("it stands in line {} already: keep one", self.problems.line(first.span)));
-                self.problems.add(problem);
-            }
-            None => members.push((key, value)),
-        }
+    fn repeated(&self, key: &Key, first: Span) {
+        let problem = Problem::new(key.span, format!("the key `{}` is given twice", key.text));
+        let line = self.problems.line(first);
+        self.problems.add(problem.help(format!("it stands in line {line} already: keep one")));
     }
 
     fn count(&mut self, nodes: usize, span: Span) -> Option<()> {
@@ -258,7 +262,6 @@ impl<'a> Builder<'a> {
         let place = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
         let span = Span { file: self.file, start: place(start), end: place(start + length) };
         mask_line(self.text, span, self.problems);
-        let rest = self.text.get(start..).unwrap_or_default();
         let (message, help) = match error.kind() {
             E::TabInBlockIndentation | E::TabInIndentation | E::TabNotAllowed => {
                 ("a tab is used to indent".to_owned(), "YAML is indented with spaces: use two for each level")
@@ -276,14 +279,26 @@ impl<'a> Builder<'a> {
             }
             E::UnknownAnchor => (
                 "this alias names an anchor that does not exist".to_owned(),
-                "a text that starts with `*` must stand in quotes",
+                "write the anchor `&name` before its alias `*name`; a text that starts with `*` must stand in quotes",
             ),
             E::UnexpectedCharacter { character } => {
                 (format!("a text cannot start with `{character}`"), "put the text in quotes")
             }
-            E::SimpleKeyExpected | E::InvalidSimpleKey if rest.starts_with(':') || !rest.contains(':') => (
+            E::MappingValueNotAllowed => (
                 "a `:` makes a key of what stands before it, and no key can stand here".to_owned(),
-                "indent the key like its neighbours; a text that holds `: ` must stand in quotes",
+                "a text that holds `: ` must stand in quotes; a key must be indented like its neighbours",
+            ),
+            E::ExpectedBlockMappingKey | E::InvalidIndentation => (
+                "this line fits no level of indentation above it".to_owned(),
+                "indent it exactly like the other keys of its block",
+            ),
+            E::ExpectedFlowMappingSeparator => (
+                "a `,` or `}` is missing before this".to_owned(),
+                "close the `{`; inside it, a text that holds `{`, `}`, `[`, `]` or `,` must stand in quotes",
+            ),
+            E::ExpectedFlowSequenceSeparator => (
+                "a `,` or `]` is missing before this".to_owned(),
+                "close the `[`; inside it, a text that holds `{`, `}`, `[`, `]` or `,` must stand in quotes",
             ),
             _ => (
                 format!("this is not YAML: {}", error.info()),
@@ -333,18 +348,43 @@ fn mask_line(text: &str, span: Span, problems: &Problems) {
     for name in ["token", "password", "username", "key", "secret", "value", "auth"] {
         let mut from = 0;
         while let Some(found) = line.get(from..).and_then(|rest| rest.find(name)) {
+            let before = line.get(..from + found).unwrap_or_default();
             from += found + name.len();
+            if before.ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_') {
+                continue;
+            }
             let rest = line.get(from..).unwrap_or_default();
             let value = rest.trim_start_matches(['"', '\'', ' ', '\t']);
             let Some(value) = value.strip_prefix(':') else { continue };
             let value = value.trim_start_matches(['"', '\'', ' ', '\t']);
-            if value.starts_with("${") || value.starts_with('{') {
+            if value.starts_with("${") || value.starts_with(['{', '[']) {
                 continue;
             }
             let begin = start + line.len() - value.len();
             let end = begin + value.find([',', '}', '"', '\'']).unwrap_or(value.len());
             let place = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
             problems.mask(Span { file: span.file, start: place(begin), end: place(end) });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_scalars_have_the_types_of_the_core_schema() {
+        let cases = [
+            (Kind::Null, &["", "~", "null"][..]),
+            (Kind::Boolean, &["true", "False"]),
+            (Kind::Integer, &["0", "-7", "+7", "007", "99999999999999999999"]),
+            (Kind::Float, &["1.5", "-1.", "1e3", "2.5E-7"]),
+            (Kind::Text, &["yes", "no", "5m", "1.2.3", "2026-01-01", "-", ".", "e5", "0x1F", "1_000", "é"]),
+        ];
+        for (kind, texts) in cases {
+            for text in texts {
+                assert_eq!(Kind::of(text), kind, "{text:?}");
+            }
         }
     }
 }

@@ -26,8 +26,14 @@ pub(super) fn unusable(text: &Spanned<String>, reason: impl Display) -> Problem 
 pub(super) fn duration(text: &Spanned<String>, problems: &Problems) -> Option<Duration> {
     let duration = parse_duration(text);
     if duration.is_none() {
-        let problem = unusable(text, format!("`{}` is not a duration", text.shown()));
-        problems.add(problem.expected("whole numbers with a unit, such as `30s`, `15m`, `1h30m` or `7d`"));
+        let problem = Problem::new(text.span, format!("{} is not a duration", text.quoted()));
+        let problem = problem.expected("whole numbers with a unit, such as `30s`, `15m`, `1h30m` or `7d`");
+        let bare = text.source.is_none() && text.parse::<u64>().is_ok();
+        problems.add(if bare {
+            problem.help(format!("did you mean `{0}s` or `{0}m`?", text.value))
+        } else {
+            problem
+        });
     }
     duration
 }
@@ -68,7 +74,7 @@ pub(super) fn place(text: &Spanned<String>, problems: &Problems) -> Option<Place
 pub(super) fn zone(text: &Spanned<String>, problems: &Problems) -> Option<TimeZone> {
     let zone = TimeZone::get(text.trim()).ok();
     if zone.is_none() {
-        let problem = unusable(text, format!("`{}` is not a time zone", text.shown()))
+        let problem = Problem::new(text.span, format!("{} is not a time zone", text.quoted()))
             .expected("an IANA name such as `Europe/Zagreb`, `America/New_York` or `UTC`");
         let known: Vec<String> = jiff::tz::db().available().map(|name| name.to_string()).collect();
         problems.add(problem.meant(text, known.iter().map(String::as_str)));
@@ -80,7 +86,8 @@ pub(super) fn web_url(text: &Spanned<String>, problems: &Problems) -> Option<Url
     let reason = match Url::parse(text) {
         Ok(url) if matches!(url.scheme(), "http" | "https") => return Some(url),
         Ok(url) => format!("a URL of the scheme `{}` cannot be called", url.scheme()),
-        Err(error) => format!("`{}` is not a URL: {error}", text.shown()),
+        Err(url::ParseError::RelativeUrlWithoutBase) => format!("{} is not a URL", text.quoted()),
+        Err(error) => format!("{} is not a URL: {error}", text.quoted()),
     };
     problems.add(unusable(text, reason).expected("a URL that starts with `https://` or `http://`"));
     None
@@ -90,7 +97,7 @@ pub(super) fn pattern(text: &Spanned<String>, problems: &Problems) -> Option<reg
     match regex_lite::Regex::new(text) {
         Ok(regex) => Some(regex),
         Err(error) => {
-            let reason = format!("`{}` is not a regular expression: {error}", text.shown());
+            let reason = format!("{} is not a regular expression: {error}", text.quoted());
             problems.add(unusable(text, reason));
             None
         }
@@ -107,7 +114,7 @@ pub(super) fn expression(
     problems: &Problems,
 ) -> Option<Expression> {
     if text.contains("{{") {
-        let problem = unusable(text, format!("`{}` is an expression already", text.shown()));
+        let problem = Problem::new(text.span, format!("{} is an expression already", text.quoted()));
         problems.add(problem.help("leave out the braces `{{ }}`"));
         return None;
     }
@@ -118,7 +125,7 @@ fn template_problem(text: &Spanned<String>, error: TemplateError) -> Problem {
     match error {
         TemplateError::UnknownName { ref name, ref known } => unusable(text, &error)
             .expected(format!("one of {}", listed(known.iter().map(String::as_str))))
-            .meant(name, known.iter().map(String::as_str)),
+            .meant(name, known.iter().map(|known| known.trim_end_matches(".*"))),
         other => unusable(text, other),
     }
 }
@@ -132,7 +139,11 @@ pub(super) fn secret(text: &Spanned<String>, what: &str, problems: &Problems) ->
     } else {
         return Some(SecretString::from(text.value.clone()));
     };
-    problems.add(Problem::new(text.span, format!("`{what}` {fault}")));
+    let problem = Problem::new(text.span, format!("`{what}` {fault}"));
+    problems.add(match &text.source {
+        Some(source) if text.is_empty() => problem.help(format!("`{source}` is set, but to nothing")),
+        _ => problem,
+    });
     None
 }
 
@@ -148,7 +159,7 @@ pub(super) fn check_name(name: &Spanned<String>, problems: &Problems) -> bool {
     let fits =
         name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(good) && name.len() <= 100;
     if !fits {
-        let problem = Problem::new(name.span, format!("`{}` cannot be used as a name", name.shown()));
+        let problem = Problem::new(name.span, format!("{} cannot be used as a name", name.quoted()));
         problems
             .add(problem.expected("letters, digits, `_`, `-` and `.`, at most 100, a letter or digit first"));
     }

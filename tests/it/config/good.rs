@@ -52,9 +52,9 @@ fn the_shortest_file_has_every_default() {
     assert_eq!(job.account.rate_limit.map(|limit| limit.requests.get()), Some(5000));
     assert_eq!(job.inputs["owner"], "acme");
     assert_eq!(job.inputs["base_url"], "https://api.github.com");
-    assert_eq!(job.schedule, Schedule::Every(Duration::from_secs(300)));
+    assert_eq!(job.schedule, Schedule::Every(Duration::from_mins(5)));
     assert_eq!(job.window.start, None);
-    assert_eq!(job.window.lookback, Duration::from_secs(300));
+    assert_eq!(job.window.lookback, Duration::from_mins(5));
     assert_eq!(job.window.settle, Duration::ZERO);
     assert_eq!(job.window.granularity, Duration::from_secs(1));
     assert_eq!(job.window.precision, 1_000_000);
@@ -253,7 +253,7 @@ jobs:
     let job = job(&yaml.replace("\"a$${b}\"", "shop"), "issues");
     assert!(matches!(&job.account.auth, Auth::Bearer { token } if token.expose_secret() == "12345"));
     assert_eq!(job.inputs["owner"], "acme");
-    assert_eq!(job.schedule, Schedule::Every(Duration::from_secs(300)));
+    assert_eq!(job.schedule, Schedule::Every(Duration::from_mins(5)));
     assert_eq!(
         (job.destination.url.as_str(), job.destination.concurrency),
         ("https://n8n.example.com/webhook/x", 7)
