@@ -5,7 +5,7 @@ use std::path::Path;
 use clap::Subcommand;
 use serde_json::json;
 
-use super::{BadInput, Exit, Session, table};
+use super::{Exit, Session, bad_config, bad_input, table};
 use crate::config::catalog::{self, ConnectorSummary};
 
 /// Subcommands of `connectors`.
@@ -31,7 +31,7 @@ impl Connectors {
 }
 
 fn list(session: &Session, folder: &Path) -> anyhow::Result<Exit> {
-    let connectors = catalog::connectors(folder).map_err(super::bad_config)?;
+    let connectors = catalog::connectors(folder).map_err(|errors| bad_config(&errors))?;
     session.answer(&json!({"connectors": connectors}), || {
         let streams = |connector: &ConnectorSummary| {
             let names: Vec<&str> = connector.streams.iter().map(|stream| stream.name.as_str()).collect();
@@ -54,12 +54,9 @@ fn list(session: &Session, folder: &Path) -> anyhow::Result<Exit> {
 
 fn show(session: &Session, folder: &Path, name: &str) -> anyhow::Result<Exit> {
     let Some(text) = catalog::connector_text(folder, name) else {
-        let connectors = catalog::connectors(folder).map_err(super::bad_config)?;
+        let connectors = catalog::connectors(folder).map_err(|errors| bad_config(&errors))?;
         let names: Vec<String> = connectors.into_iter().map(|connector| connector.name).collect();
-        return Err(BadInput::new(format!(
-            "there is no connector `{name}`; there are: {}",
-            names.join(", ")
-        )));
+        return Err(bad_input(format!("there is no connector `{name}`; there are: {}", names.join(", "))));
     };
     session.answer(&json!({"connector": name, "file": text}), || text.trim_end().to_owned());
     Ok(Exit::Good)

@@ -6,7 +6,7 @@ use anyhow::Context;
 use clap::Args;
 use serde_json::json;
 
-use super::{BadInput, Exit, Session};
+use super::{Exit, Session, bad_input};
 
 /// What a new jobs file holds.
 const STARTER: &str = include_str!("starter.yaml");
@@ -22,7 +22,7 @@ impl Init {
         let mut file = match OpenOptions::new().write(true).create_new(true).open(&session.path) {
             Ok(file) => file,
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-                return Err(BadInput::new(format!("{path} is there already and was left as it is")));
+                return Err(bad_input(format!("{path} is there already and was left as it is")));
             }
             Err(error) => return Err(error).with_context(|| format!("cannot write {path}")),
         };

@@ -94,14 +94,13 @@ struct BadInput {
     json: Option<serde_json::Value>,
 }
 
-impl BadInput {
-    fn new(message: impl Into<String>) -> anyhow::Error {
-        Self { message: message.into(), json: None }.into()
-    }
+/// An error of what the person typed.
+fn bad_input(message: impl Into<String>) -> anyhow::Error {
+    BadInput { message: message.into(), json: None }.into()
 }
 
 /// A configuration that cannot be used, for people and for programs.
-fn bad_config(errors: ConfigErrors) -> anyhow::Error {
+fn bad_config(errors: &ConfigErrors) -> anyhow::Error {
     let json = serde_json::json!({"ok": false, "errors": errors.errors});
     BadInput { message: errors.to_string(), json: Some(json) }.into()
 }
@@ -150,7 +149,7 @@ impl Session {
     /// The jobs file, checked whole.
     fn load(&self) -> anyhow::Result<Config> {
         let variable = |name: &str| std::env::var(name).ok();
-        config::load(&self.path, &variable).map_err(bad_config)
+        config::load(&self.path, &variable).map_err(|errors| bad_config(&errors))
     }
 
     /// The jobs file and its store. Warnings of the file are logged.
@@ -180,24 +179,20 @@ impl Session {
 fn find_job<'c>(config: &'c Config, name: &str) -> anyhow::Result<&'c std::sync::Arc<Job>> {
     config.jobs.get(name).ok_or_else(|| {
         let names: Vec<&str> = config.jobs.keys().map(String::as_str).collect();
-        BadInput::new(format!("there is no job `{name}`; the jobs are: {}", names.join(", ")))
+        bad_input(format!("there is no job `{name}`; the jobs are: {}", names.join(", ")))
     })
 }
 
 fn report(error: &anyhow::Error, json: bool) -> ExitCode {
-    match error.downcast_ref::<BadInput>() {
-        Some(bad) => {
-            match &bad.json {
-                Some(answer) if json => println!("{answer}"),
-                _ => eprintln!("error: {}", bad.message),
-            }
-            ExitCode::from(2)
-        }
-        None => {
-            eprintln!("error: {error:#}");
-            Exit::Failed.into()
-        }
+    let Some(bad) = error.downcast_ref::<BadInput>() else {
+        eprintln!("error: {error:#}");
+        return Exit::Failed.into();
+    };
+    match &bad.json {
+        Some(answer) if json => println!("{answer}"),
+        _ => eprintln!("error: {}", bad.message),
     }
+    ExitCode::from(2)
 }
 
 /// A store's URL as it may be shown.

@@ -3,7 +3,7 @@
 use clap::Args;
 use serde_json::json;
 
-use super::{BadInput, Exit, Session, find_job, table};
+use super::{Exit, Session, bad_input, find_job, table};
 use crate::domain::{clock::machine_time, instant::Instant};
 
 /// Arguments of `plan`.
@@ -29,7 +29,7 @@ impl Plan {
                 .take(self.fires.into())
                 .collect();
         if fires.is_empty() {
-            return Err(BadInput::new(format!("the job `{}` never fires after {at}", self.job)));
+            return Err(bad_input(format!("the job `{}` never fires after {at}", self.job)));
         }
         let view = app.store.job_view(&job.name).await?;
         app.store.close().await;

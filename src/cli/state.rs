@@ -3,7 +3,7 @@
 use clap::Subcommand;
 use serde_json::json;
 
-use super::{BadInput, Exit, Session, find_job, table};
+use super::{Exit, Session, bad_input, find_job, table};
 
 /// Subcommands of `state`.
 #[derive(Debug, Subcommand)]
@@ -23,7 +23,7 @@ impl State {
         let view = app.store.job_view(&job.name).await?;
         app.store.close().await;
         let Some(view) = view else {
-            return Err(BadInput::new(format!(
+            return Err(bad_input(format!(
                 "the job `{0}` has never run; `onlynew sync {0}` runs it once",
                 job.name
             )));

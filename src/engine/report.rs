@@ -74,7 +74,7 @@ impl RunReport {
         match self.status {
             RunStatus::Ok => at!(info, "run complete"),
             RunStatus::Failed => {
-                at!(error, "run failed; the watermark stays and the next run reads the window again")
+                at!(error, "run failed; the watermark stays where it was")
             }
             RunStatus::RateLimited => at!(warn, "run put off by the source"),
             RunStatus::Skipped | RunStatus::Running => at!(debug, "run skipped"),

@@ -103,7 +103,7 @@ impl Engine {
             }
         }
         if let Some(until) = self.store.held_until(&job.account.bucket).await?
-            && until > self.store.now().await?
+            && until > self.clock.now()
         {
             let reason = format!("the source asked to be left alone until {until}");
             return Ok(Some(RunReport::not_begun(job, RunStatus::RateLimited, reason)));

@@ -26,7 +26,7 @@ const C01: [(u32, &str); 5] = [
 ];
 
 async fn c01_the_same_timestamp_on_both_sides_of_a_page_break_and_a_crash(database: Database) {
-    let job = Job { job: "window: {lookback: 60s}", ..Job::default() };
+    let job = Job { rest: "window: {lookback: 60s}", ..Job::default() };
     let hold_page_two = |asked: &Asked| match asked.param("cursor") {
         "" => page_of(&C01[..4], asked, 2),
         _ => Reply::Hold,
@@ -159,7 +159,7 @@ const C04: [&str; 3] = [
 
 /// The same row three times; `expected` is how many events each sighting sends.
 async fn c04(database: Database, changes: &str, expected: [u64; 3]) {
-    let rig = Rig::new(database, Job { job: changes, ..Job::default() }, |_| Reply::Hold).await;
+    let rig = Rig::new(database, Job { rest: changes, ..Job::default() }, |_| Reply::Hold).await;
     for (row, expected) in C04.into_iter().zip(expected) {
         rig.source.now_answers(move |_| Reply::Json(row.to_owned()));
         assert_eq!(rig.sync().await.report.counts.events, expected, "{row}");
@@ -331,11 +331,12 @@ async fn c16_retries_used_up_are_not_the_end_of_the_data(database: Database) {
 async fn c26_a_value_that_goes_back_is_sent_each_time(database: Database) {
     let state = Arc::new(Mutex::new(("up", "2026-09-21T10:00:00Z")));
     let shown = Arc::clone(&state);
-    let rig = Rig::new(database, Job { job: "changes: {detect: content}", ..Job::default() }, move |asked| {
-        let (state, at) = *shown.lock().unwrap();
-        page_of_values(&[json!({"id": 1, "updated_at": at, "state": state})], asked, 2)
-    })
-    .await;
+    let rig =
+        Rig::new(database, Job { rest: "changes: {detect: content}", ..Job::default() }, move |asked| {
+            let (state, at) = *shown.lock().unwrap();
+            page_of_values(&[json!({"id": 1, "updated_at": at, "state": state})], asked, 2)
+        })
+        .await;
     for (value, at) in
         [("up", "2026-09-21T10:00:00Z"), ("down", "2026-09-21T10:00:10Z"), ("up", "2026-09-21T10:00:20Z")]
     {

@@ -77,7 +77,7 @@ async fn a_scheduled_job_polls_again_and_again_and_sends_each_change_once(databa
 }
 
 async fn plan_tells_the_fires_and_the_window(database: Database) {
-    let job = Job { job: "window: {lookback: 10m, settle: 30s}", ..Job::default() };
+    let job = Job { rest: "window: {lookback: 10m, settle: 30s}", ..Job::default() };
     let rig = Rig::new(database, job, |asked| page_of(&ROWS, asked, 10)).await;
     let plan = ["plan", "rows", "--at", "2026-11-30T10:00:00.5Z", "--fires", "2", "--json"];
     let (code, line, _) = rig.command(&plan).await;
@@ -109,7 +109,7 @@ async fn status_and_state_tell_what_is_kept(database: Database) {
 
 async fn a_wrong_jobs_file_starts_nothing(database: Database) {
     let rig = Rig::new(database, Job::default(), |asked| page_of(&ROWS, asked, 10)).await;
-    rig.configure(Job { job: "chanegs: {}\n    windows: {}", ..Job::default() });
+    rig.configure(Job { rest: "chanegs: {}\n    windows: {}", ..Job::default() });
     for command in [&["check"][..], &["run"], &["sync", "rows"], &["plan", "rows"], &["status"]] {
         let (code, _, error) = rig.command(command).await;
         assert_eq!(code, 2, "{command:?}: {error}");

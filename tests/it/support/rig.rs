@@ -69,7 +69,7 @@ pub struct Job<'a> {
     /// Further lines of the source, indented by six.
     pub source: &'a str,
     /// Further lines of the job, indented by four.
-    pub job: &'a str,
+    pub rest: &'a str,
 }
 
 impl Default for Job<'_> {
@@ -78,7 +78,7 @@ impl Default for Job<'_> {
             query: r#"{since: "{{ window.start }}", cursor: "{{ page.token }}"}"#,
             pagination: "{type: cursor, token_path: $.next}",
             source: "incremental: {field: updated_at}",
-            job: "",
+            rest: "",
         }
     }
 }
@@ -104,7 +104,7 @@ impl Rig {
 
     /// Sets the jobs file: one job, `rows`.
     pub fn configure(&self, job: Job<'_>) {
-        let Job { query, pagination, source, job } = job;
+        let Job { query, pagination, source, rest } = job;
         let text = format!(
             r#"
 store: "{store}"
@@ -122,7 +122,7 @@ jobs:
     every: 1s
     first_run: emit
     destination: n8n
-    {job}
+    {rest}
 "#,
             store = self.database.url(),
             receiver = self.receiver.url,
