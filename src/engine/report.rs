@@ -73,9 +73,7 @@ impl RunReport {
         }
         match self.status {
             RunStatus::Ok => at!(info, "run complete"),
-            RunStatus::Failed => {
-                at!(error, "run failed; the watermark stays where it was")
-            }
+            RunStatus::Failed => at!(error, "run failed; the watermark stays"),
             RunStatus::RateLimited => at!(warn, "run put off by the source"),
             RunStatus::Skipped | RunStatus::Running => at!(debug, "run skipped"),
         }
