@@ -15,10 +15,12 @@ use super::{
         text::decode,
     },
     http::{Answer, Call, Http, HttpError},
-    pager::{PageFacts, Pager},
+    marks,
+    next::PageFacts,
+    pager::Pager,
     place::header,
     request::{Values, headers_of, url_of},
-    verdict::{Reply, Verdict, judge},
+    verdict::{Reply, Verdict, judge, stops},
 };
 use crate::{
     config::{job::Job, template::template_value},
@@ -26,9 +28,10 @@ use crate::{
         backoff::{Backoff, jittered},
         clock::Clock,
         instant::Instant,
+        keyset::inclusive,
         page::SeenRecord,
         version::Version,
-        window::source_time,
+        window::{WindowRule, source_time},
     },
     limit::{LONGEST_WAIT, Limits},
     store::QuarantinedRecord,
@@ -140,7 +143,10 @@ impl PageReader {
             secrets: Secrets::of(&job.account.auth),
             inputs: template_value(&Value::Object(job.inputs.clone())),
             start,
-            pager: Pager::new(job.stream.pagination.clone()),
+            pager: Pager::new(
+                job.stream.pagination.clone(),
+                from.filter(|_| job.stream.incremental.as_ref().is_some_and(|rule| rule.stop_at_start)),
+            ),
             number: 0,
             requests: 0,
             rows: 0,
@@ -157,9 +163,11 @@ impl PageReader {
     /// The next page; `None` after the last one. The first page comes even where it is empty. After an
     /// error the same page is asked for again.
     pub async fn next_page(&mut self) -> Result<Option<Page>, ReadError> {
-        let Some((position, url)) = self.pager.ask() else { return Ok(None) };
+        let asked = self.pager.ask().map_err(|error| self.failed(None, &error.to_string()))?;
+        let Some((position, url)) = asked else { return Ok(None) };
         let stream = Arc::clone(&self.job.stream);
-        let values = Values::new(&self.job.inputs, &self.start, position);
+        let moved = position.from.and_then(|from| self.start_at(from));
+        let values = Values::new(&self.job.inputs, moved.as_ref().unwrap_or(&self.start), position);
         let made = url
             .map_or_else(|| url_of(&stream, &values), |url| Ok(url.clone()))
             .and_then(|url| headers_of(&stream, &values).map(|headers| (url, headers)));
@@ -178,6 +186,14 @@ impl PageReader {
             "page read"
         );
         Ok(Some(page))
+    }
+
+    /// The lower bound of a page of a keyset walk, as the API spells it.
+    fn start_at(&self, version: Version) -> Option<Value> {
+        let WindowRule { precision, open_start, .. } = self.job.window;
+        let bound = inclusive(version, precision, open_start);
+        let incremental = self.job.stream.incremental.as_ref()?;
+        Some(incremental.request_format.write(bound, incremental.timezone.as_ref()))
     }
 
     /// Asks for one page until it comes or the bounds are reached.
@@ -284,13 +300,23 @@ impl PageReader {
             self.failed(url, &format!("{error}; it begins with `{beginning}`"))
         };
         let rows = records::rows(body, stream).map_err(failed)?;
-        let read = records::read(&rows, stream, &self.inputs, good.reply.damaged).map_err(failed)?;
+        let marks = marks::of(&rows, stream, &self.job.ignored);
+        // Where pages overlap, what a page brings again is no record of its own.
+        let fresh: Vec<&RawValue> = rows
+            .iter()
+            .zip(self.pager.fresh(&marks))
+            .filter_map(|(row, is_fresh)| is_fresh.then_some(*row))
+            .collect();
+        let read = records::read(&fresh, stream, &self.inputs, good.reply.damaged).map_err(failed)?;
         let (all, bad) =
-            (self.rows.saturating_add(rows.len()), self.bad.saturating_add(read.quarantined.len()));
+            (self.rows.saturating_add(fresh.len()), self.bad.saturating_add(read.quarantined.len()));
         if let Some(first) = read.quarantined.first().filter(|_| too_many_bad(bad, all)) {
             return Err(failed(RecordsError::TooManyBad { bad, rows: all, reason: first.reason.clone() }));
         }
-        let facts = PageFacts { url: &good.url, body, headers: &good.reply.headers, rows: &rows };
+        let stops = stops(stream, &self.inputs, &good.reply)
+            .map_err(|error| self.failed(url, &format!("`stop_condition` fails: {error}")))?;
+        let (headers, rows, marks) = (&good.reply.headers, &rows, &marks);
+        let facts = PageFacts { url: &good.url, body, headers, rows, marks, stops };
         if let Err(error) = self.pager.advance(&facts) {
             return Err(self.failed(url, &error.to_string()));
         }
