@@ -8,12 +8,16 @@ mod auth;
 mod body;
 mod http;
 mod link;
+mod login;
 mod pager;
 mod place;
+mod quota;
 mod reader;
 mod request;
+mod tokens;
 mod verdict;
 mod wait;
 
 pub use http::{Http, HttpError, HttpOptions};
 pub use reader::{Page, PageReader, ReadError};
+pub use tokens::Tokens;

@@ -15,30 +15,30 @@ use super::{
         text::decode,
     },
     http::{Answer, Call, Http, HttpError},
+    login::LoginError,
     pager::{PageFacts, Pager},
     place::header,
+    quota::pause_after,
     request::{Values, headers_of, url_of},
+    tokens::{Credential, Seeker, Tokens},
     verdict::{Reply, Verdict, judge},
 };
 use crate::{
     config::{job::Job, template::template_value},
     domain::{
-        backoff::{Backoff, jittered},
+        backoff::{Backoff, Plea, jittered},
         clock::Clock,
         instant::Instant,
         page::SeenRecord,
         version::Version,
         window::source_time,
     },
-    limit::{LONGEST_WAIT, Limits},
+    limit::{Ask, Held, LONGEST_WAIT, Limits},
     store::QuarantinedRecord,
 };
 
 /// The longest time that one page may be waited for in all, where the source asks for patience.
 const LONGEST_PATIENCE: Duration = Duration::from_mins(30);
-
-/// The shortest such wait where the source does not say how long.
-const SHORTEST_WAIT: Duration = Duration::from_millis(100);
 
 /// A page of records.
 #[derive(Debug)]
@@ -67,6 +67,8 @@ pub enum ReadError {
     /// The source wants to be left alone for longer than a run may wait.
     #[error("{reason}")]
     RateLimited {
+        /// Who is to leave it alone: the account's bucket, or a stream's own.
+        bucket: String,
         /// Until when, by our clock.
         until: Instant,
         /// What it said.
@@ -88,6 +90,7 @@ pub struct PageReader {
     job: Arc<Job>,
     http: Http,
     limits: Arc<Limits>,
+    tokens: Arc<Tokens>,
     clock: Arc<dyn Clock>,
     secrets: Secrets,
     inputs: Slot,
@@ -102,6 +105,8 @@ pub struct PageReader {
 /// An answer that holds data.
 struct Good {
     reply: Reply,
+    /// The answer says by itself that there are no records.
+    is_empty: bool,
     url: Url,
     asked_at: Instant,
     answered_at: Instant,
@@ -115,6 +120,8 @@ struct Spent {
     pleas: u32,
     patience: Duration,
     plain: bool,
+    /// The request was repeated with a fresh access token.
+    renewed: bool,
 }
 
 impl PageReader {
@@ -136,6 +143,7 @@ impl PageReader {
             backoff: Backoff::default(),
             http,
             limits,
+            tokens: Arc::default(),
             clock,
             secrets: Secrets::of(&job.account.auth),
             inputs: template_value(&Value::Object(job.inputs.clone())),
@@ -147,6 +155,13 @@ impl PageReader {
             bad: 0,
             job,
         }
+    }
+
+    /// The same with the access tokens of this process, which are kept in its store.
+    #[must_use]
+    pub fn with_tokens(mut self, tokens: Arc<Tokens>) -> Self {
+        self.tokens = tokens;
+        self
     }
 
     /// How many requests were sent, repeated ones and redirects included.
@@ -185,11 +200,11 @@ impl PageReader {
         let job = Arc::clone(&self.job);
         let mut spent = Spent::default();
         loop {
-            if let Err(held) = self.limits.admit(&job.account).await {
-                return Err(self.parked(url, held.until, "the source asked to be left alone"));
-            }
+            let credential = self.may_ask(&mut spent, url).await?;
             let asked_at = self.clock.now();
-            let call = Call { url, headers, auth: &job.account.auth, plain: spent.plain };
+            // Built for every attempt anew: a token may have run out since the last one.
+            let auth = credential.as_ref().map_or(&job.account.auth, |credential| &credential.auth);
+            let call = Call { url, headers, auth, plain: spent.plain };
             let answer = match self.http.get(&call, self.clock.as_ref(), &mut self.requests).await {
                 Ok(answer) => answer,
                 Err(error) if error.may_pass() => {
@@ -204,15 +219,128 @@ impl PageReader {
             let date = date_of(&headers);
             let text = decode(body, header(&headers, "content-type").as_deref());
             let reply = Reply::new(status, headers, text, date.unwrap_or(begun_at), &self.secrets);
-            match judge(&job.stream, &self.inputs, &reply) {
-                Verdict::Data => {
+            self.heed_quotas(url, &reply)?;
+            let verdict = judge(&job.stream, &self.inputs, &reply);
+            match verdict {
+                Verdict::Data | Verdict::Empty => {
+                    let is_empty = matches!(verdict, Verdict::Empty);
                     let source_time = source_time(asked_at, begun_at, date);
-                    return Ok(Good { reply, url: from, asked_at, answered_at, source_time });
+                    return Ok(Good { reply, is_empty, url: from, asked_at, answered_at, source_time });
                 }
-                Verdict::RateLimited { wait, reason } => self.be_patient(&mut spent, url, wait, &reason)?,
+                Verdict::RateLimited { plea, reason } => self.be_patient(&mut spent, url, plea, &reason)?,
                 Verdict::Retry { wait, reason } => self.wait_out(&mut spent, url, wait, &reason).await?,
+                Verdict::RefreshAuth { reason } => {
+                    self.renew(&mut spent, url, credential.as_ref(), &reason).await?;
+                }
                 Verdict::Fail { reason } => return Err(self.failed(Some(url), &reason)),
             }
+        }
+    }
+
+    /// Waits until the page may be asked for, with a credential that is good at that moment: one that runs
+    /// out while its request waits is renewed before it is used.
+    async fn may_ask(&mut self, spent: &mut Spent, url: &Url) -> Result<Option<Credential>, ReadError> {
+        let credential = self.credential(spent, url).await?;
+        self.admitted(url).await?;
+        if !credential.as_ref().is_some_and(|credential| credential.is_due(self.clock.now())) {
+            return Ok(credential);
+        }
+        let credential = self.credential(spent, url).await?;
+        self.admitted(url).await?;
+        Ok(credential)
+    }
+
+    async fn admitted(&self, url: &Url) -> Result<(), ReadError> {
+        let job = &self.job;
+        let stream = job.stream.rate_limit.as_ref().map(|limit| (self.stream_bucket(), limit));
+        let own = stream.as_ref().map(|(bucket, limit)| Ask { bucket, limit: Some(*limit) });
+        let asks: Vec<Ask<'_>> = own.into_iter().chain([Ask::from(job.account.as_ref())]).collect();
+        let reason = "the source asked to be left alone";
+        let parked = |held: Held| self.parked(url, &held.bucket, held.until, reason);
+        self.limits.admit(&asks).await.map_err(parked)
+    }
+
+    /// The name of the bucket that jobs on this stream of the account share.
+    fn stream_bucket(&self) -> String {
+        format!("{}/{}", self.job.account.bucket, self.job.stream_name)
+    }
+
+    /// What the answer says about the quotas it counted in, heeded by whoever asks next.
+    fn heed_quotas(&self, url: &Url, reply: &Reply) -> Result<(), ReadError> {
+        let (job, now) = (&self.job, self.clock.now());
+        let quotas = [
+            job.account.rate_limit.as_ref().map(|limit| (job.account.bucket.clone(), limit)),
+            job.stream.rate_limit.as_ref().map(|limit| (self.stream_bucket(), limit)),
+        ];
+        for (bucket, limit) in quotas.into_iter().flatten() {
+            let pause = pause_after(limit, &self.inputs, reply);
+            if let Some(pause) = pause.map_err(|reason| self.failed(Some(url), &reason))? {
+                tracing::debug!(job = job.name, account = bucket, ?pause, "the quota is used up for now");
+                self.limits.hold(&bucket, now.plus(pause));
+            }
+        }
+        Ok(())
+    }
+
+    /// The account's access token; `None` where it signs without one.
+    async fn credential(&mut self, spent: &mut Spent, url: &Url) -> Result<Option<Credential>, ReadError> {
+        loop {
+            match self.tokens.credential(&self.seeker()).await {
+                Ok(credential) => {
+                    if let Some(credential) = &credential {
+                        self.secrets.learn(&credential.token);
+                    }
+                    return Ok(credential);
+                }
+                Err(error) => self.without_token(spent, url, error).await?,
+            }
+        }
+    }
+
+    /// Renews the access token that an answer refused, once for a request.
+    async fn renew(
+        &mut self,
+        spent: &mut Spent,
+        url: &Url,
+        refused: Option<&Credential>,
+        reason: &str,
+    ) -> Result<(), ReadError> {
+        // Nothing to renew: what the answer says is all there is to say.
+        let Some(refused) = refused else { return Err(self.failed(Some(url), reason)) };
+        match self.tokens.after_refusal(&self.seeker(), refused, spent.renewed).await {
+            Ok(_) => {
+                spent.renewed = true;
+                tracing::info!(
+                    job = self.job.name,
+                    reason,
+                    "the request is repeated with a fresh access token"
+                );
+                Ok(())
+            }
+            Err(LoginError::Refused(why)) => Err(self.failed(Some(url), &format!("{reason}; {why}"))),
+            // Repeated with the same token after a wait; its next refusal asks for a new one again.
+            Err(error) => self.without_token(spent, url, error).await,
+        }
+    }
+
+    async fn without_token(&self, spent: &mut Spent, url: &Url, error: LoginError) -> Result<(), ReadError> {
+        let reason = error.to_string();
+        match error {
+            LoginError::MayPass(_) => self.wait_out(spent, url, None, &reason).await,
+            LoginError::Limited { wait, .. } => {
+                self.be_patient(spent, url, wait.map_or(Plea::Untold, Plea::Told), &reason)?;
+                self.admitted(url).await
+            }
+            LoginError::Refused(_) => Err(self.failed(None, &reason)),
+        }
+    }
+
+    fn seeker(&self) -> Seeker {
+        Seeker {
+            account: Arc::clone(&self.job.account),
+            job: self.job.name.clone(),
+            http: self.http.clone(),
+            clock: Arc::clone(&self.clock),
         }
     }
 
@@ -231,7 +359,7 @@ impl PageReader {
         }
         // Before jitter is added, which very long waits have no room for.
         if let Some(wait) = wait.filter(|wait| *wait > LONGEST_WAIT) {
-            return Err(self.parked(url, self.clock.now().plus(wait), reason));
+            return Err(self.parked(url, &self.job.account.bucket, self.clock.now().plus(wait), reason));
         }
         let random = self.limits.random();
         let wait =
@@ -243,21 +371,14 @@ impl PageReader {
 
     /// Shuts the account's gate, behind which this page waits like everybody else. Such waits spend no
     /// try, but neither they nor their sum may be endless.
-    fn be_patient(
-        &self,
-        spent: &mut Spent,
-        url: &Url,
-        wait: Option<Duration>,
-        reason: &str,
-    ) -> Result<(), ReadError> {
+    fn be_patient(&self, spent: &mut Spent, url: &Url, plea: Plea, reason: &str) -> Result<(), ReadError> {
         spent.pleas = spent.pleas.saturating_add(1);
-        let wait =
-            wait.unwrap_or_else(|| self.backoff.wait(spent.pleas, self.limits.random()).max(SHORTEST_WAIT));
+        let wait = plea.wait(spent.pleas, self.backoff, self.limits.random());
         spent.patience = spent.patience.saturating_add(wait);
         let until = self.clock.now().plus(wait);
         self.limits.hold(&self.job.account.bucket, until);
         if wait > LONGEST_WAIT || spent.patience > LONGEST_PATIENCE {
-            return Err(self.parked(url, until, reason));
+            return Err(self.parked(url, &self.job.account.bucket, until, reason));
         }
         self.log_wait(wait, reason);
         Ok(())
@@ -283,7 +404,7 @@ impl PageReader {
             let beginning = self.secrets.excerpt(body.get(), 200);
             self.failed(url, &format!("{error}; it begins with `{beginning}`"))
         };
-        let rows = records::rows(body, stream).map_err(failed)?;
+        let rows = if good.is_empty { Vec::new() } else { records::rows(body, stream).map_err(failed)? };
         let read = records::read(&rows, stream, &self.inputs, good.reply.damaged).map_err(failed)?;
         let (all, bad) =
             (self.rows.saturating_add(rows.len()), self.bad.saturating_add(read.quarantined.len()));
@@ -315,9 +436,9 @@ impl PageReader {
         })
     }
 
-    fn parked(&self, url: &Url, until: Instant, reason: &str) -> ReadError {
+    fn parked(&self, url: &Url, bucket: &str, until: Instant, reason: &str) -> ReadError {
         let reason = format!("{reason}; the account may ask again at {until}");
-        ReadError::RateLimited { until, reason: self.reason(Some(url), &reason) }
+        ReadError::RateLimited { bucket: bucket.to_owned(), until, reason: self.reason(Some(url), &reason) }
     }
 
     fn failed(&self, url: Option<&Url>, reason: &str) -> ReadError {

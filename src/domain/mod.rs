@@ -17,6 +17,7 @@ pub mod numbers;
 pub mod page;
 pub mod retry_after;
 pub mod run;
+pub mod token;
 pub mod units;
 pub mod version;
 pub mod watermark;

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::{report::RunReport, walk::Walk};
 use crate::{
     config::job::Job,
-    connector::Http,
+    connector::{Http, Tokens},
     domain::{clock::Clock, instant::Instant, run::RunStatus},
     limit::Limits,
     store::{JobLease, JobRow, Store, StoreError},
@@ -30,6 +30,8 @@ pub struct Engine {
     pub http: Http,
     /// How often they may be asked.
     pub limits: Arc<Limits>,
+    /// What they are asked with, where accounts sign by tokens that run out.
+    pub tokens: Arc<Tokens>,
     /// Whose time counts.
     pub clock: Arc<dyn Clock>,
     /// Who holds leases: one name a process.

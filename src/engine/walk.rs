@@ -51,7 +51,7 @@ impl From<StoreError> for Cut {
 impl From<ReadError> for Cut {
     fn from(error: ReadError) -> Self {
         match error {
-            ReadError::RateLimited { until, reason } => Self::RateLimited(until, reason),
+            ReadError::RateLimited { until, reason, .. } => Self::RateLimited(until, reason),
             ReadError::Failed { reason } => Self::Failed(reason),
         }
     }
@@ -88,7 +88,8 @@ impl<'a> Walk<'a> {
             self.engine.http.clone(),
             Arc::clone(&self.engine.limits),
             Arc::clone(&self.engine.clock),
-        );
+        )
+        .with_tokens(Arc::clone(&self.engine.tokens));
         let mut report = RunReport {
             run: Some(run),
             reason: None,

@@ -68,7 +68,8 @@ impl Sender {
             .header("X-Onlynew-Attempt", event.tries.saturating_add(1))
             .body(event.body.clone());
         request = match &destination.auth {
-            Auth::None => request,
+            // Webhooks have no tokens that run out: no configuration says so.
+            Auth::None | Auth::OAuth2(_) => request,
             Auth::Bearer { token } => request.bearer_auth(token.expose_secret()),
             Auth::Basic { username, password } => {
                 request.basic_auth(username, Some(password.expose_secret()))

@@ -120,19 +120,17 @@ pub(super) fn is_retried<DB: Dialect>(error: &sqlx::Error) -> bool {
 }
 
 fn sqlite_migrations() -> Migrator {
-    Migrator::with_migrations(vec![migration(
-        1,
-        "start",
-        include_str!("../../migrations/sqlite/0001_start.sql"),
-    )])
+    Migrator::with_migrations(vec![
+        migration(1, "start", include_str!("../../migrations/sqlite/0001_start.sql")),
+        migration(3, "token", include_str!("../../migrations/sqlite/0003_token.sql")),
+    ])
 }
 
 fn postgres_migrations() -> Migrator {
-    Migrator::with_migrations(vec![migration(
-        1,
-        "start",
-        include_str!("../../migrations/postgres/0001_start.sql"),
-    )])
+    Migrator::with_migrations(vec![
+        migration(1, "start", include_str!("../../migrations/postgres/0001_start.sql")),
+        migration(3, "token", include_str!("../../migrations/postgres/0003_token.sql")),
+    ])
 }
 
 fn migration(version: i64, name: &'static str, sql: &'static str) -> Migration {
