@@ -26,6 +26,7 @@ use crate::domain::{
     instant::Instant,
     page::{PageRules, SeenRecord},
     run::RunKind,
+    version::Version,
 };
 
 /// What the engine, the outbox and the scheduler ask of a database.
@@ -84,7 +85,16 @@ pub trait Store: Debug + Send + Sync {
     /// number that the run has counted before adds only what it changes this time.
     async fn commit_page(&self, lease: &JobLease, page: &PageCommit) -> Result<PageOutcome, StoreError>;
 
-    /// Closes a run and moves the watermark, in one transaction that holds the job's lease row.
+    /// Moves the watermark after a complete step of a run that goes on; the job's failures are forgotten.
+    async fn advance(
+        &self,
+        lease: &JobLease,
+        run: RunId,
+        watermark: Option<Version>,
+    ) -> Result<(), StoreError>;
+
+    /// Closes a run and moves the watermark, in one transaction that holds the job's lease row. A failure
+    /// at the source is counted; a complete run forgets those before it.
     async fn finish_run(&self, lease: &JobLease, run: RunId, end: &RunEnd) -> Result<(), StoreError>;
 
     /// Takes up to `limit` events of a destination that are due, for `ttl`, each with the next fence. Only
@@ -149,5 +159,5 @@ pub struct NewRun {
     /// Its kind.
     pub kind: RunKind,
     /// The lowest version it asks for.
-    pub from: Option<crate::domain::version::Version>,
+    pub from: Option<Version>,
 }

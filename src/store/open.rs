@@ -120,19 +120,17 @@ pub(super) fn is_retried<DB: Dialect>(error: &sqlx::Error) -> bool {
 }
 
 fn sqlite_migrations() -> Migrator {
-    Migrator::with_migrations(vec![migration(
-        1,
-        "start",
-        include_str!("../../migrations/sqlite/0001_start.sql"),
-    )])
+    Migrator::with_migrations(vec![
+        migration(1, "start", include_str!("../../migrations/sqlite/0001_start.sql")),
+        migration(2, "failures", include_str!("../../migrations/sqlite/0002_failures.sql")),
+    ])
 }
 
 fn postgres_migrations() -> Migrator {
-    Migrator::with_migrations(vec![migration(
-        1,
-        "start",
-        include_str!("../../migrations/postgres/0001_start.sql"),
-    )])
+    Migrator::with_migrations(vec![
+        migration(1, "start", include_str!("../../migrations/postgres/0001_start.sql")),
+        migration(2, "failures", include_str!("../../migrations/postgres/0002_failures.sql")),
+    ])
 }
 
 fn migration(version: i64, name: &'static str, sql: &'static str) -> Migration {

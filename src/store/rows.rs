@@ -57,6 +57,7 @@ pub(super) fn progress<DB: Dialect>(row: &DB::Row) -> Result<Progress, StoreErro
         complete_through: maybe_instant::<DB>(row, "complete_through")?,
         baseline_at: maybe_instant::<DB>(row, "baseline_at")?,
         baseline_open: get::<DB, _>(row, "baseline_open")?,
+        failures: number::<DB>(row, "failures")?,
     })
 }
 

@@ -12,7 +12,7 @@ use super::{
     RunEnd, RunId, Store, StoreError, account, dialect::Dialect, job, open::is_retried, outbox, page, run,
     view,
 };
-use crate::domain::instant::Instant;
+use crate::domain::{instant::Instant, version::Version};
 
 /// How often a transaction is done in all where the database undoes it for another one's sake.
 const TRIES: u32 = 5;
@@ -175,6 +175,19 @@ impl<DB: Dialect> Store for SqlStore<DB> {
     async fn commit_page(&self, lease: &JobLease, page: &PageCommit) -> Result<PageOutcome, StoreError> {
         let input = (lease.clone(), page.clone());
         self.write(input, |db, (lease, page)| Box::pin(page::commit::<DB>(db, lease, page))).await
+    }
+
+    async fn advance(
+        &self,
+        lease: &JobLease,
+        run: RunId,
+        watermark: Option<Version>,
+    ) -> Result<(), StoreError> {
+        let input = (lease.clone(), run, watermark);
+        self.write(input, |db, (lease, run, watermark)| {
+            Box::pin(run::advance::<DB>(db, lease, *run, *watermark))
+        })
+        .await
     }
 
     async fn finish_run(&self, lease: &JobLease, run: RunId, end: &RunEnd) -> Result<(), StoreError> {

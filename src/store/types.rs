@@ -52,6 +52,8 @@ pub struct Progress {
     pub baseline_at: Option<Instant>,
     /// The baseline run has not completed yet.
     pub baseline_open: bool,
+    /// How many runs failed at this watermark, one after another.
+    pub failures: u32,
 }
 
 /// A record that could not be read.
@@ -77,6 +79,8 @@ pub struct RunEnd {
     pub status: RunStatus,
     /// Why, where it is not ok.
     pub reason: Option<String>,
+    /// Whether it failed for what the source answered, so that a shorter window may help.
+    pub at_source: bool,
     /// How many requests it sent.
     pub requests: u64,
     /// Where the watermark moves; `None` leaves it.
