@@ -12,7 +12,7 @@ use super::{
 };
 
 /// How far our clock is trusted where the source does not tell its own.
-pub const CLOCK_TOLERANCE: Duration = Duration::from_secs(60);
+pub const CLOCK_TOLERANCE: Duration = Duration::from_mins(1);
 
 /// So many runs that fail on one step make the next one half as long.
 const FAILURES_PER_HALVING: u32 = 3;
@@ -158,7 +158,7 @@ mod tests {
 
     const RULE: WindowRule = WindowRule {
         start: None,
-        lookback: Duration::from_secs(60),
+        lookback: Duration::from_mins(1),
         settle: Duration::from_secs(30),
         step: None,
         granularity: Duration::from_secs(1),
