@@ -18,8 +18,11 @@ use crate::{
         watermark,
         window::{CLOCK_TOLERANCE, Length},
     },
-    store::{JobLease, NewRun, PageCommit, Progress, RunEnd, RunId, StoreError},
+    store::{JobLease, JobRow, NewRun, PageCommit, Progress, RunEnd, RunId, StoreError},
 };
+
+/// Whoever asks to be left alone for longer has its units wrong.
+const LONGEST_HOLD: Duration = Duration::from_hours(24);
 
 /// So many failures in a row are no accident.
 const KEEPS_FAILING: u32 = 3;
@@ -31,6 +34,7 @@ const LAST_PAGE_WAIT: Duration = Duration::from_secs(5);
 pub(super) struct Walk<'a> {
     engine: &'a Engine,
     job: &'a Arc<Job>,
+    row: &'a JobRow,
     lease: &'a JobLease,
     stop: &'a CancellationToken,
     lost: &'a CancellationToken,
@@ -41,7 +45,7 @@ enum Cut {
     /// The source failed, or answered what is not data.
     Source(String),
     /// The process has to stop.
-    Failed(String),
+    Stopped,
     /// The source asks to be left alone until then.
     RateLimited(Instant, String),
     /// The store failed.
@@ -98,11 +102,12 @@ impl<'a> Walk<'a> {
     pub(super) fn new(
         engine: &'a Engine,
         job: &'a Arc<Job>,
+        row: &'a JobRow,
         lease: &'a JobLease,
         stop: &'a CancellationToken,
         lost: &'a CancellationToken,
     ) -> Self {
-        Self { engine, job, lease, stop, lost }
+        Self { engine, job, row, lease, stop, lost }
     }
 
     /// Walks the window and closes the run, however it ends.
@@ -132,7 +137,7 @@ impl<'a> Walk<'a> {
         let mut from = rule.from(progress.watermark);
         let planned = rule.hi(clock.now().minus(CLOCK_TOLERANCE));
         let length = self.length(from, planned, progress.failures);
-        let source = self.event_source().await?;
+        let source = self.event_source();
         let mut fixed = None;
         let mut watermark = progress.watermark;
         loop {
@@ -141,7 +146,7 @@ impl<'a> Walk<'a> {
             let walked = self.step(run, progress, &source, &mut reader, &mut fixed, report).await;
             let max_seen = walked.map_err(|cut| cut.advised(self.job, progress.failures, length))?;
             let Some(fixed) = fixed else {
-                return Err(Cut::Failed("the source answered no page at all".to_owned()));
+                return Err(Cut::Source("the source answered no page at all".to_owned()));
             };
             watermark = watermark::advance(watermark, step, max_seen, fixed.hi);
             let Some(next) = step.to else {
@@ -199,10 +204,8 @@ impl<'a> Walk<'a> {
     /// The next page, unless the lease is lost or the process has to stop: a page already asked for is
     /// then waited for a little longer.
     async fn next_page(&self, reader: &mut PageReader) -> Result<Option<Page>, Cut> {
-        let stopped =
-            || Cut::Failed("the process was stopped; the next run reads the window again".to_owned());
         if self.stop.is_cancelled() {
-            return Err(stopped());
+            return Err(Cut::Stopped);
         }
         let waited_long_enough = async {
             self.stop.cancelled().await;
@@ -210,7 +213,7 @@ impl<'a> Walk<'a> {
         };
         tokio::select! {
             page = reader.next_page() => page.map_err(Cut::from),
-            () = waited_long_enough => Err(stopped()),
+            () = waited_long_enough => Err(Cut::Stopped),
             () = self.lost.cancelled() => Err(Cut::Store(StoreError::LeaseLost)),
         }
     }
@@ -249,15 +252,14 @@ impl<'a> Walk<'a> {
         }
     }
 
-    async fn event_source(&self) -> Result<EventSource, StoreError> {
-        let row = self.engine.register(self.job).await?;
-        Ok(EventSource {
-            job_uid: row.uid,
+    fn event_source(&self) -> EventSource {
+        EventSource {
+            job_uid: self.row.uid.clone(),
             job: self.job.name.clone(),
             connector: self.job.account.connector.clone(),
             stream: self.job.stream_name.clone(),
             format: self.job.version_format(),
-        })
+        }
     }
 
     /// Closes the run in the store and fills in the report. A store that fails here leaves the run open;
@@ -286,9 +288,13 @@ impl<'a> Walk<'a> {
             Err(Cut::Source(reason)) => {
                 (end.status, end.reason, end.at_source) = (RunStatus::Failed, Some(reason), true);
             }
-            Err(Cut::Failed(reason)) => (end.status, end.reason) = (RunStatus::Failed, Some(reason)),
+            Err(Cut::Stopped) => {
+                let reason = "the process was stopped; the next run reads the window again";
+                (end.status, end.reason) = (RunStatus::Interrupted, Some(reason.to_owned()));
+            }
             Err(Cut::Store(error)) => (end.status, end.reason) = (RunStatus::Failed, Some(error.to_string())),
             Err(Cut::RateLimited(until, reason)) => {
+                let until = until.min(self.engine.clock.now().plus(LONGEST_HOLD));
                 if let Err(error) = store.hold_account(&self.job.account.bucket, until, &reason).await {
                     tracing::warn!(job = %self.job.name, %error, "the account's wait could not be stored");
                 }

@@ -17,7 +17,7 @@ use crate::domain::{instant::Instant, version::Version};
 /// How often a transaction is done in all where the database undoes it for another one's sake.
 const TRIES: u32 = 5;
 
-/// A store on one database. On `SQLite` one connection writes and a few read; on `PostgreSQL` both are the
+/// A store on one database. On SQLite one connection writes and a few read; on PostgreSQL both are the
 /// same pool.
 #[derive(Debug)]
 pub struct SqlStore<DB: Dialect> {
@@ -195,6 +195,13 @@ impl<DB: Dialect> Store for SqlStore<DB> {
         self.write(input, |db, (lease, run, end)| Box::pin(run::finish::<DB>(db, lease, *run, end))).await
     }
 
+    async fn readdress(&self, job: JobId, destination: &str) -> Result<u64, StoreError> {
+        self.write((job, destination.to_owned()), |db, (job, destination)| {
+            Box::pin(outbox::readdress::<DB>(db, *job, destination))
+        })
+        .await
+    }
+
     async fn claim_events(
         &self,
         destination: &str,
@@ -216,12 +223,7 @@ impl<DB: Dialect> Store for SqlStore<DB> {
         .await
     }
 
-    async fn release_events(&self, claims: &[ClaimedEvent]) -> Result<(), StoreError> {
-        let input: Vec<(i64, i64)> = claims.iter().map(|claim| (claim.position, claim.fence)).collect();
-        self.write(input, |db, claims| Box::pin(outbox::release::<DB>(db, claims))).await
-    }
-
-    async fn next_due(&self, destination: &str) -> Result<Option<Instant>, StoreError> {
+    async fn next_due(&self, destination: &str) -> Result<Option<Duration>, StoreError> {
         outbox::next_due::<DB>(&mut *self.reader().await?, destination).await
     }
 
