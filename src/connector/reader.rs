@@ -31,7 +31,7 @@ use crate::{
         instant::Instant,
         page::SeenRecord,
         version::Version,
-        window::source_time,
+        window::{Bounds, source_time},
     },
     limit::{Ask, Held, LONGEST_WAIT, Limits},
     store::QuarantinedRecord,
@@ -94,7 +94,7 @@ pub struct PageReader {
     clock: Arc<dyn Clock>,
     secrets: Secrets,
     inputs: Slot,
-    start: Value,
+    window: [Value; 2],
     pager: Pager,
     number: u32,
     requests: u64,
@@ -125,20 +125,8 @@ struct Spent {
 }
 
 impl PageReader {
-    /// A walk over the records whose version is `from` or higher; `None` asks without a lower bound.
-    pub fn new(
-        job: Arc<Job>,
-        from: Option<Version>,
-        http: Http,
-        limits: Arc<Limits>,
-        clock: Arc<dyn Clock>,
-    ) -> Self {
-        let start = match (&job.stream.incremental, from) {
-            (Some(incremental), Some(from)) => {
-                incremental.request_format.write(from, incremental.timezone.as_ref())
-            }
-            _ => Value::Null,
-        };
+    /// A reader for one run, which walks over one step of the window after another: see [`Self::begin`].
+    pub fn new(job: Arc<Job>, http: Http, limits: Arc<Limits>, clock: Arc<dyn Clock>) -> Self {
         Self {
             backoff: Backoff::default(),
             http,
@@ -147,7 +135,7 @@ impl PageReader {
             clock,
             secrets: Secrets::of(&job.account.auth),
             inputs: template_value(&Value::Object(job.inputs.clone())),
-            start,
+            window: [Value::Null, Value::Null],
             pager: Pager::new(job.stream.pagination.clone()),
             number: 0,
             requests: 0,
@@ -164,6 +152,18 @@ impl PageReader {
         self
     }
 
+    /// Begins a walk over the records within these bounds, from its first page.
+    pub fn begin(&mut self, bounds: Bounds) {
+        let spelled = |bound: Option<Version>| match (&self.job.stream.incremental, bound) {
+            (Some(incremental), Some(bound)) => {
+                incremental.request_format.write(bound, incremental.timezone.as_ref())
+            }
+            _ => Value::Null,
+        };
+        self.window = [spelled(bounds.start), spelled(bounds.end)];
+        self.pager = Pager::new(self.job.stream.pagination.clone());
+    }
+
     /// How many requests were sent, repeated ones and redirects included.
     pub fn requests(&self) -> u64 {
         self.requests
@@ -174,7 +174,7 @@ impl PageReader {
     pub async fn next_page(&mut self) -> Result<Option<Page>, ReadError> {
         let Some((position, url)) = self.pager.ask() else { return Ok(None) };
         let stream = Arc::clone(&self.job.stream);
-        let values = Values::new(&self.job.inputs, &self.start, position);
+        let values = Values::new(&self.job.inputs, &self.window, position);
         let made = url
             .map_or_else(|| url_of(&stream, &values), |url| Ok(url.clone()))
             .and_then(|url| headers_of(&stream, &values).map(|headers| (url, headers)));
@@ -252,31 +252,28 @@ impl PageReader {
 
     async fn admitted(&self, url: &Url) -> Result<(), ReadError> {
         let job = &self.job;
-        let stream = job.stream.rate_limit.as_ref().map(|limit| (self.stream_bucket(), limit));
-        let own = stream.as_ref().map(|(bucket, limit)| Ask { bucket, limit: Some(*limit) });
+        let stream = job.stream_bucket();
+        let own = stream.as_ref().map(|bucket| Ask { bucket, limit: job.stream.rate_limit.as_ref() });
         let asks: Vec<Ask<'_>> = own.into_iter().chain([Ask::from(job.account.as_ref())]).collect();
         let reason = "the source asked to be left alone";
         let parked = |held: Held| self.parked(url, &held.bucket, held.until, reason);
         self.limits.admit(&asks).await.map_err(parked)
     }
 
-    /// The name of the bucket that jobs on this stream of the account share.
-    fn stream_bucket(&self) -> String {
-        format!("{}/{}", self.job.account.bucket, self.job.stream_name)
-    }
-
     /// What the answer says about the quotas it counted in, heeded by whoever asks next.
     fn heed_quotas(&self, url: &Url, reply: &Reply) -> Result<(), ReadError> {
         let (job, now) = (&self.job, self.clock.now());
+        let stream = job.stream_bucket();
         let quotas = [
-            job.account.rate_limit.as_ref().map(|limit| (job.account.bucket.clone(), limit)),
-            job.stream.rate_limit.as_ref().map(|limit| (self.stream_bucket(), limit)),
+            (Some(job.account.bucket.as_str()), &job.account.rate_limit),
+            (stream.as_deref(), &job.stream.rate_limit),
         ];
-        for (bucket, limit) in quotas.into_iter().flatten() {
+        for (bucket, limit) in quotas {
+            let (Some(bucket), Some(limit)) = (bucket, limit) else { continue };
             let pause = pause_after(limit, &self.inputs, reply);
             if let Some(pause) = pause.map_err(|reason| self.failed(Some(url), &reason))? {
                 tracing::debug!(job = job.name, account = bucket, ?pause, "the quota is used up for now");
-                self.limits.hold(&bucket, now.plus(pause));
+                self.limits.hold(bucket, now.plus(pause));
             }
         }
         Ok(())

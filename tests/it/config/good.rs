@@ -49,7 +49,7 @@ fn the_shortest_file_has_every_default() {
     assert_eq!(job.account.connector, "github");
     let Auth::Bearer { token } = &job.account.auth else { panic!("{:?}", job.account.auth) };
     assert_eq!(token.expose_secret(), "ghp_do-not-show-me");
-    assert_eq!(job.account.rate_limit.map(|limit| limit.requests.get()), Some(5000));
+    assert_eq!(job.account.rate_limit.as_ref().map(|limit| limit.requests.get()), Some(5000));
     assert_eq!(job.inputs["owner"], "acme");
     assert_eq!(job.inputs["base_url"], "https://api.github.com");
     assert_eq!(job.schedule, Schedule::Every(Duration::from_mins(5)));
@@ -110,7 +110,7 @@ jobs:
         Arc::ptr_eq(&issues.account, &more.account) && Arc::ptr_eq(&issues.destination, &more.destination)
     );
     assert_eq!(issues.account.bucket, "acme");
-    assert_eq!(issues.account.rate_limit.map(|limit| limit.requests.get()), Some(10));
+    assert_eq!(issues.account.rate_limit.as_ref().map(|limit| limit.requests.get()), Some(10));
     assert_eq!((&issues.inputs["owner"], &issues.inputs["repo"]), (&"acme".into(), &"shop".into()));
     assert_eq!((&more.inputs["owner"], &more.inputs["repo"]), (&"other".into(), &"more".into()));
     assert!(
