@@ -8,6 +8,7 @@
 )]
 
 mod cases_delivery;
+mod cases_limits;
 mod cases_reading;
 mod cases_windows;
 mod cli;
@@ -16,10 +17,13 @@ mod connector;
 mod connector_errors;
 mod connector_job;
 mod connector_limits;
+mod connector_oauth;
+mod connector_quota;
 mod connector_wire;
 mod floors;
 mod store_jobs;
 mod store_open;
 mod store_outbox;
 mod store_pages;
+mod store_tokens;
 mod support;
