@@ -69,7 +69,7 @@ impl Screen {
                 bar.tick();
             }
             None if drawn.is_multiple_of(LINE_EVERY) => {
-                println!("{}", text.last().map_or("", String::as_str))
+                println!("{}", text.last().map_or("", String::as_str));
             }
             None => {}
         }

@@ -218,7 +218,7 @@ mod tests {
             asked_at: Instant::from_seconds(200),
             answered_at: Instant::from_seconds(201),
             decided_at: Instant::from_seconds(202),
-            tolerance: Some(Duration::from_secs(60)),
+            tolerance: Some(Duration::from_mins(1)),
         }
     }
 

@@ -153,7 +153,7 @@ enum Bad {
 }
 
 impl Bad {
-    fn record(reason: impl ToString) -> Self {
+    fn record(reason: &dyn std::fmt::Display) -> Self {
         Self::Record { reason: reason.to_string(), is_keyless: false }
     }
 }
@@ -169,12 +169,12 @@ fn read_row(
     if let Some(encoding) = damaged
         && row.get().contains('\u{fffd}')
     {
-        return Err(Bad::record(format!(
+        return Err(Bad::record(&format!(
             "it holds bytes that are not {encoding}: the source should declare its charset"
         )));
     }
     let record: Value = serde_json::from_str(row.get())
-        .map_err(|error| Bad::record(format!("it is not JSON that can be read: {error}")))?;
+        .map_err(|error| Bad::record(&format!("it is not JSON that can be read: {error}")))?;
     let version = match &stream.incremental {
         Some(incremental) => incremental
             .format
@@ -184,7 +184,7 @@ fn read_row(
     let holds = |rule: &Option<crate::config::template::Expression>| match rule {
         Some(rule) => {
             let names = Slot::from_pairs([("inputs", inputs.clone()), ("record", template_value(&record))]);
-            rule.holds(&names).map(Some).map_err(|error| Bad::record(error))
+            rule.holds(&names).map(Some).map_err(|error| Bad::record(&error))
         }
         None => Ok(None),
     };
@@ -197,7 +197,7 @@ fn read_row(
     }
     let version = version.map_err(|error| match error {
         VersionError::NoZone(_) => Bad::Run(error),
-        VersionError::Unreadable { .. } => Bad::record(error),
+        VersionError::Unreadable { .. } => Bad::record(&error),
     })?;
     let names: Vec<String> = stream.primary_key.iter().map(ToString::to_string).collect();
     let parts = stream.primary_key.iter().zip(&names);
