@@ -10,6 +10,7 @@
 mod cases_delivery;
 mod cases_limits;
 mod cases_reading;
+mod cases_running;
 mod cases_windows;
 mod cli;
 mod config;
