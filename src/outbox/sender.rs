@@ -125,7 +125,7 @@ async fn read_answer(response: reqwest::Response, now: Instant, auth: &Auth) -> 
 /// What a receiver sends back may hold what it was sent.
 fn without_credential(text: String, auth: &Auth) -> String {
     let secret = match auth {
-        Auth::None => return text,
+        Auth::None | Auth::OAuth2(_) => return text,
         Auth::Bearer { token } => token,
         Auth::Basic { password, .. } => password,
         Auth::ApiKey { key, .. } => key,

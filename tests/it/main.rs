@@ -18,6 +18,7 @@ mod connector;
 mod connector_errors;
 mod connector_job;
 mod connector_limits;
+mod connector_login;
 mod connector_oauth;
 mod connector_quota;
 mod connector_wire;
