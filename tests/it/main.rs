@@ -8,6 +8,7 @@
 )]
 
 mod cases_delivery;
+mod cases_pages;
 mod cases_reading;
 mod cases_running;
 mod cases_windows;
@@ -17,6 +18,7 @@ mod connector;
 mod connector_errors;
 mod connector_job;
 mod connector_limits;
+mod connector_pages;
 mod connector_wire;
 mod floors;
 mod store_jobs;
