@@ -6,9 +6,12 @@
 mod address;
 mod auth;
 mod body;
+mod clamp;
 mod http;
 mod link;
 mod login;
+mod marks;
+mod next;
 mod pager;
 mod place;
 mod quota;

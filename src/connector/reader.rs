@@ -17,11 +17,13 @@ use super::{
         text::decode,
     },
     http::{Answer, Call, Http, HttpError},
-    pager::{PageFacts, Pager},
+    marks,
+    next::PageFacts,
+    pager::Pager,
     place::header,
     request::{Values, headers_of, url_of},
     tokens::Tokens,
-    verdict::{Reply, Verdict, judge},
+    verdict::{Reply, Verdict, judge, stops},
 };
 use crate::{
     config::{job::Job, template::template_value},
@@ -31,7 +33,7 @@ use crate::{
         instant::Instant,
         page::SeenRecord,
         version::Version,
-        window::{Bounds, source_time},
+        window::{Bounds, Step, source_time},
     },
     limit::{LONGEST_WAIT, Limits},
     store::QuarantinedRecord,
@@ -136,7 +138,7 @@ impl PageReader {
             secrets: Secrets::of(&job.account.auth),
             inputs: template_value(&Value::Object(job.inputs.clone())),
             window: [Value::Null, Value::Null],
-            pager: Pager::new(job.stream.pagination.clone()),
+            pager: Pager::new(job.stream.pagination.clone(), None),
             number: 0,
             requests: 0,
             rows: 0,
@@ -154,14 +156,24 @@ impl PageReader {
 
     /// Begins a walk over the records within these bounds, from its first page.
     pub fn begin(&mut self, bounds: Bounds) {
-        let spelled = |bound: Option<Version>| match (&self.job.stream.incremental, bound) {
+        let stops_at_start = self.job.stream.incremental.as_ref().is_some_and(|rule| rule.stop_at_start);
+        self.window = [self.spelled(bounds.start), self.spelled(bounds.end)];
+        self.pager = Pager::new(self.job.stream.pagination.clone(), bounds.start.filter(|_| stops_at_start));
+    }
+
+    /// A bound as the API spells it; null where there is none.
+    fn spelled(&self, bound: Option<Version>) -> Value {
+        match (&self.job.stream.incremental, bound) {
             (Some(incremental), Some(bound)) => {
                 incremental.request_format.write(bound, incremental.timezone.as_ref())
             }
             _ => Value::Null,
-        };
-        self.window = [spelled(bounds.start), spelled(bounds.end)];
-        self.pager = Pager::new(self.job.stream.pagination.clone());
+        }
+    }
+
+    /// The bounds of a walk that goes on at a version, which is asked for again.
+    fn bounds_from(&self, version: Version) -> Bounds {
+        self.job.window.bounds(Step { from: Some(version), to: None })
     }
 
     /// How many requests were sent, repeated ones and redirects included.
@@ -172,9 +184,13 @@ impl PageReader {
     /// The next page; `None` after the last one. The first page comes even where it is empty. After an
     /// error the same page is asked for again.
     pub async fn next_page(&mut self) -> Result<Option<Page>, ReadError> {
-        let Some((position, url)) = self.pager.ask() else { return Ok(None) };
+        let asked = self.pager.ask().map_err(|error| self.failed(None, &error.to_string()))?;
+        let Some((position, url)) = asked else { return Ok(None) };
         let stream = Arc::clone(&self.job.stream);
-        let values = Values::new(&self.job.inputs, &self.window, position);
+        let moved = position.from.map(|from| self.spelled(self.bounds_from(from).start));
+        let [start, end] = &self.window;
+        let window = [moved.as_ref().unwrap_or(start).clone(), end.clone()];
+        let values = Values::new(&self.job.inputs, &window, position);
         let made = url
             .map_or_else(|| url_of(&stream, &values), |url| Ok(url.clone()))
             .and_then(|url| headers_of(&stream, &values).map(|headers| (url, headers)));
@@ -302,13 +318,25 @@ impl PageReader {
         } else {
             records::rows(body, stream).map_err(failed)?
         };
-        let read = records::read(&rows, stream, &self.inputs, good.reply.damaged).map_err(failed)?;
+        let marks = marks::of(&rows.rows, stream, &self.job.ignored);
+        // Where pages overlap, what a page brings again is no record of its own.
+        let fresh: Vec<&RawValue> = rows
+            .rows
+            .iter()
+            .zip(self.pager.fresh(&marks))
+            .filter_map(|(row, is_fresh)| is_fresh.then_some(*row))
+            .collect();
+        let fresh = Rows { rows: fresh, is_list: rows.is_list };
+        let read = records::read(&fresh, stream, &self.inputs, good.reply.damaged).map_err(failed)?;
         let (all, bad) =
-            (self.rows.saturating_add(rows.rows.len()), self.bad.saturating_add(read.quarantined.len()));
+            (self.rows.saturating_add(fresh.rows.len()), self.bad.saturating_add(read.quarantined.len()));
         if let Some(first) = read.quarantined.first().filter(|_| too_many_bad(bad, all)) {
             return Err(failed(RecordsError::TooManyBad { bad, rows: all, reason: first.reason.clone() }));
         }
-        let facts = PageFacts { url: &good.url, body, headers: &good.reply.headers, rows: &rows.rows };
+        let stops = stops(stream, &self.inputs, &good.reply)
+            .map_err(|error| self.failed(url, &format!("`stop_condition` fails: {error}")))?;
+        let (headers, rows, marks) = (&good.reply.headers, &rows.rows, &marks);
+        let facts = PageFacts { url: &good.url, body, headers, rows, marks, stops };
         if let Err(error) = self.pager.advance(&facts) {
             return Err(self.failed(url, &error.to_string()));
         }
@@ -325,7 +353,7 @@ impl PageReader {
             number: self.number.saturating_add(1),
             records: read.records,
             quarantined: read.quarantined,
-            rows: rows.rows.len(),
+            rows: rows.len(),
             max_version: read.max_version,
             asked_at: good.asked_at,
             answered_at: good.answered_at,

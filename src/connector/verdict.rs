@@ -16,7 +16,7 @@ use super::{
 use crate::{
     config::{
         stream::{ErrorAction, ErrorRule, Missing, Stream, WaitRule},
-        template::template_value,
+        template::{TemplateError, template_value},
     },
     domain::{backoff::Plea, instant::Instant, retry_after},
 };
@@ -150,6 +150,14 @@ fn plea_by(rule: Option<&WaitRule>, wait: Option<Duration>, retry_after: Option<
         }
         (Some(WaitRule::Fixed(_)), _, Some(told)) => Plea::Told(told),
         (_, wait, told) => wait.or(told).map_or(Plea::Untold, Plea::Told),
+    }
+}
+
+/// Whether a page is the last one by the connector's `stop_condition`.
+pub fn stops(stream: &Stream, inputs: &Slot, reply: &Reply) -> Result<bool, TemplateError> {
+    match &stream.pagination.stop {
+        Some(rule) => rule.holds(&names_of(inputs, reply)),
+        None => Ok(false),
     }
 }
 

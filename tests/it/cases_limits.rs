@@ -137,7 +137,7 @@ async fn c14_read_after_waits(rig: &Rig, expected: &[u64]) {
 }
 
 async fn c14_a_primary_limit_waits_to_its_reset(database: Database) {
-    let reset = onlynew::domain::clock::machine_time().plus(Duration::from_secs(300)).seconds();
+    let reset = onlynew::domain::clock::machine_time().plus(Duration::from_mins(5)).seconds();
     let limit = move |tries| {
         let headers =
             vec![("x-ratelimit-remaining", "0".to_owned()), ("x-ratelimit-reset", reset.to_string())];

@@ -14,7 +14,7 @@ use onlynew::{
         account::{Auth, ClientAuth, Grant, OAuth2},
         stream::{ErrorAction, PageKind},
     },
-    connector::{ReadError, Tokens},
+    connector::Tokens,
     domain::{clock::Clock, instant::Instant},
     limit::SystemClock,
 };

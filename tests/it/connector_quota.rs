@@ -29,8 +29,8 @@ fn told() -> RateLimit {
     RateLimit { remaining: Some(Place::Header("x-left".into())), ..quota(60_000_000) }
 }
 
-fn reset(unit: WaitUnit) -> Option<Arc<WaitRule>> {
-    Some(Arc::new(wait_from(Place::Header("x-reset".into()), unit, None)))
+fn reset(unit: WaitUnit) -> Arc<WaitRule> {
+    Arc::new(wait_from(Place::Header("x-reset".into()), unit, None))
 }
 
 fn pause(text: &str) -> RateLimit {
@@ -76,7 +76,7 @@ async fn an_empty_quota_is_waited_out_in_every_unit_before_the_next_request() {
         let first = page(1, 2).header("Date", date).header("X-Left", "0").header("X-Reset", value);
         let source = Source::script([first, page(2, 2).header("X-Left", "59")]).await;
         let clock = CountingClock::start();
-        let limit = RateLimit { reset: reset(unit), ..told() };
+        let limit = RateLimit { reset: Some(reset(unit)), ..told() };
         assert_eq!(draft(&source, limit).read_on(&clock).await.keys(), ["1", "2"]);
         assert_eq!(clock.waits(), [expected], "{unit:?} {value}");
     }
@@ -111,7 +111,7 @@ async fn a_quota_is_empty_at_zero_and_at_nothing_else() {
 async fn an_empty_quota_beyond_the_cap_parks_the_run() {
     let source = Source::script([page(1, 2).header("X-Left", "0").header("X-Reset", "3600")]).await;
     let clock = CountingClock::start();
-    let limit = RateLimit { reset: reset(WaitUnit::Seconds), ..told() };
+    let limit = RateLimit { reset: Some(reset(WaitUnit::Seconds)), ..told() };
     let walk = draft(&source, limit).read_on(&clock).await;
     assert_eq!(walk.read_keys(), ["1"]);
     let Some(ReadError::RateLimited { until, bucket, .. }) = &walk.error else { panic!("{:?}", walk.error) };
@@ -150,7 +150,7 @@ async fn a_refusal_and_its_empty_quota_wait_for_the_longer_of_the_two() {
         Answer::status(429).header("Retry-After", "30").header("X-Left", "0").header("X-Reset", "45");
     let source = Source::script([limited, page(1, 1)]).await;
     let clock = CountingClock::start();
-    let limit = RateLimit { reset: reset(WaitUnit::Seconds), ..told() };
+    let limit = RateLimit { reset: Some(reset(WaitUnit::Seconds)), ..told() };
     assert_eq!(draft(&source, limit).read_on(&clock).await.keys(), ["1"]);
     assert_eq!(clock.waits(), [45]);
 }

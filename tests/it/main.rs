@@ -9,6 +9,7 @@
 
 mod cases_delivery;
 mod cases_limits;
+mod cases_pages;
 mod cases_reading;
 mod cases_running;
 mod cases_windows;
@@ -20,6 +21,7 @@ mod connector_job;
 mod connector_limits;
 mod connector_login;
 mod connector_oauth;
+mod connector_pages;
 mod connector_quota;
 mod connector_wire;
 mod floors;
