@@ -58,9 +58,9 @@ impl Sync {
         app.store.close().await;
 
         let exit = exit_of(&synced);
-        let error = synced.drained.last_error.clone();
+        let delivery_error = synced.delivery_error.clone();
         let line = Line::from(synced);
-        session.answer(&serde_json::to_value(&line)?, || line.text(error.as_deref()));
+        session.answer(&serde_json::to_value(&line)?, || line.text(delivery_error.as_deref()));
         Ok(exit)
     }
 }
@@ -76,21 +76,27 @@ fn progress_bar(session: &Session, job: &str) -> ProgressBar {
 
 fn exit_of(synced: &Synced) -> Exit {
     match synced.report.status {
-        RunStatus::Ok if synced.pending == 0 && synced.dead == 0 => Exit::Good,
-        RunStatus::Failed => Exit::Failed,
+        _ if synced.store_error.is_some() => Exit::Failed,
+        RunStatus::Ok if synced.pending == 0 && synced.newly_dead == 0 => Exit::Good,
+        RunStatus::Failed | RunStatus::Interrupted => Exit::Failed,
         _ => Exit::Partly,
     }
 }
 
 impl From<Synced> for Line {
     fn from(synced: Synced) -> Self {
-        let Synced { report, delivered, pending, dead, .. } = synced;
+        let Synced { report, delivered, pending, dead, store_error, .. } = synced;
+        let status = match report.status {
+            _ if store_error.is_some() => RunStatus::Failed,
+            RunStatus::Interrupted => RunStatus::Failed,
+            status => status,
+        };
         let Counts { records, created, updated, deleted, restored, unchanged, stale, quarantined, events } =
             report.counts;
         Self {
             job: report.job,
             run: report.run,
-            status: report.status,
+            status,
             kind: report.kind,
             requests: report.requests,
             pages: report.pages,
@@ -107,7 +113,7 @@ impl From<Synced> for Line {
             pending,
             dead,
             watermark: report.watermark,
-            reason: report.reason,
+            reason: report.reason.or(store_error.map(|error| error.to_string())),
         }
     }
 }
@@ -115,30 +121,38 @@ impl From<Synced> for Line {
 impl Line {
     fn text(&self, delivery_error: Option<&str>) -> String {
         let mut lines = vec![format!(
-            "{}: {} · {} records in {} pages: {} new, {} changed, {} deleted, {} restored, {} known",
+            "{}: {}, {} in {}: {} new, {} changed, {} deleted, {} restored, {} known",
             self.job,
             self.status.name(),
-            self.records,
-            self.pages,
+            counted(self.records, "record"),
+            counted(self.pages, "page"),
             self.created,
             self.updated,
             self.deleted,
             self.restored,
             self.unchanged + self.stale,
         )];
+        if self.created > 0 && self.events == 0 {
+            lines.push(
+                "recorded and not sent, as `first_run: baseline` says; what changes from now on is sent"
+                    .to_owned(),
+            );
+        }
+        let Self { delivered, pending, dead, .. } = self;
         lines.push(format!(
-            "{} events · {} delivered, {} waiting, {} dead",
-            self.events, self.delivered, self.pending, self.dead
+            "{}: {delivered} delivered, {pending} waiting, {dead} dead",
+            counted(self.events, "new event")
         ));
         if self.quarantined > 0 {
-            lines.push(format!("{} records could not be read and were set aside", self.quarantined));
+            lines.push(format!("{} could not be read and set aside", counted(self.quarantined, "record")));
         }
-        if let Some(reason) = &self.reason {
-            lines.push(format!("why: {reason}"));
-        }
-        if let Some(error) = delivery_error {
-            lines.push(format!("last delivery error: {error}"));
-        }
+        lines.extend(self.reason.as_ref().map(|reason| format!("why: {reason}")));
+        lines.extend(delivery_error.map(|error| format!("last delivery error: {error}")));
         lines.join("\n")
     }
+}
+
+/// `1 record`, `2 records`.
+fn counted(count: u64, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }

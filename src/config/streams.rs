@@ -6,13 +6,14 @@ use serde_json::{Map, Value as Json};
 
 use super::{
     connector::Connector,
-    connector_file::{ErrorRuleFile, IncrementalFile, RecordsFile, RequestFile, StreamFile},
+    connector_file::{AuthFile, ErrorRuleFile, IncrementalFile, RecordsFile, RequestFile, StreamFile},
     de::{Entries, Spanned},
     error::{Problem, Problems},
-    stream::{ErrorRule, Incremental, Missing, Records, Stream, WaitRule},
+    rate_limit::{self, wait_from},
+    stream::{ErrorAction, ErrorRule, Incremental, Missing, Records, Stream, WaitRule},
     template::{Scope, Template, template_value},
     text::{TextOr, spanned},
-    values::{duration, expression, is_token, path, pattern, place, template, web_url, zone},
+    values::{duration, expression, is_token, path, template, web_url, zone},
 };
 use crate::domain::json_path::JsonPath;
 
@@ -50,7 +51,12 @@ pub(super) fn build(
     if stream.incremental.is_none() && stream.whole {
         builder.uses_no_window(&request);
     }
-    let errors = builder.errors(&connector.errors);
+    let bounded = request.uses("window.end");
+    let errors = builder.errors(&connector.errors, connector.auth.as_deref());
+    let rate_limit = stream
+        .rate_limit
+        .as_ref()
+        .and_then(|limit| rate_limit::build(limit, None, &connector.inputs, problems));
     let deleted_when = stream
         .deleted_when
         .as_ref()
@@ -70,8 +76,10 @@ pub(super) fn build(
             Some(incremental) => Some(incremental?),
             None => None,
         },
+        bounded,
         pagination: pagination?,
         errors,
+        rate_limit,
         deleted_when,
     })
 }
@@ -86,11 +94,15 @@ pub(super) struct Request<'a> {
     headers: Vec<Pair<'a>>,
 }
 
-impl Request<'_> {
+impl<'a> Request<'a> {
+    /// Every text that may hold a template.
+    fn texts(&self) -> impl Iterator<Item = &'a Spanned<String>> {
+        self.query.iter().chain(&self.headers).map(|(_, value)| *value).chain(self.path)
+    }
+
     /// Whether a name stands in one of its templates.
     pub(super) fn uses(&self, name: &str) -> bool {
-        let values = self.query.iter().chain(&self.headers).map(|(_, value)| *value).chain(self.path);
-        values.into_iter().any(|text| text.contains(name))
+        self.texts().any(|text| text.contains(name))
     }
 }
 
@@ -237,18 +249,30 @@ impl Builder<'_> {
 
     /// Without versions there is no window, and a bound that is always empty is a mistake.
     fn uses_no_window(&self, request: &Request<'_>) {
-        let values =
-            request.query.iter().chain(&request.headers).map(|(_, value)| *value).chain(request.path);
-        for text in values.filter(|text| text.contains("{{") && text.contains("window.")) {
+        for text in request.texts().filter(|text| text.contains("{{") && text.contains("window.")) {
             let message = "the window is always empty here: the records of this stream have no versions";
             let help = "say where the version stands: `incremental: {field: updated_at}`";
             self.problems.add(Problem::new(text.span, message).help(help));
         }
     }
 
-    fn errors(&self, files: &[Spanned<ErrorRuleFile>]) -> Vec<ErrorRule> {
+    /// The rules about answers that are no data. `auth` lists the ways of signing, where the connector does.
+    fn errors(&self, files: &[Spanned<ErrorRuleFile>], auth: Option<&[AuthFile]>) -> Vec<ErrorRule> {
+        let has_tokens = auth.is_none_or(|ways| ways.iter().any(|way| way.r#type.has_tokens()));
         let mut rules: Vec<ErrorRule> = Vec::new();
         for file in files {
+            if file.action.value == ErrorAction::RefreshAuth && !has_tokens {
+                let message = "`refresh_auth` does nothing here: no way of signing has a token to renew";
+                let problem = Problem::new(file.action.span, message);
+                self.problems.add(problem.expected("`auth` of a type of OAuth2, or another action"));
+            }
+            if let Some(wait) = &file.wait
+                && !file.action.value.waits()
+            {
+                let action = file.action.value.name();
+                let message = format!("`wait` does nothing with the action `{action}`");
+                self.problems.add(Problem::new(wait.span, message));
+            }
             let scope = Scope::Answer { inputs: self.inputs };
             let when = file.when.as_ref().and_then(|text| expression(text, scope, self.problems));
             if file.status.is_none() && file.when.is_none() && file.whole {
@@ -275,24 +299,7 @@ impl Builder<'_> {
                 let text = spanned(text, wait.span, wait.source.clone());
                 duration(&text, self.problems).map(WaitRule::Fixed)
             }
-            TextOr::Map(file) => Some(WaitRule::From {
-                place: place(&file.from, self.problems)?,
-                unit: file.unit.unwrap_or_default(),
-                pattern: match &file.pattern {
-                    Some(text) => {
-                        let regex = pattern(text, self.problems)?;
-                        if regex.captures_len() < 2 {
-                            let problem =
-                                Problem::new(text.span, "the pattern has no group to take the number from");
-                            self.problems.add(
-                                problem.help("put parentheses around the number: `after ([0-9]+) seconds`"),
-                            );
-                        }
-                        Some(regex)
-                    }
-                    None => None,
-                },
-            }),
+            TextOr::Map(file) => wait_from(file, self.problems),
         }
     }
 }

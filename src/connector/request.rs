@@ -26,6 +26,9 @@ pub enum RequestError {
     /// The path or the base URL is no text.
     #[error("{0} is empty or no text once its values are filled in")]
     NotText(&'static str),
+    /// A request was to be signed before its account had a token.
+    #[error("the request has no access token to be signed with")]
+    NoToken,
     /// A header's name cannot be sent.
     #[error("`{name}` cannot be the name of a header")]
     HeaderName {
@@ -50,11 +53,11 @@ pub struct Values {
 }
 
 impl Values {
-    /// The inputs, the window's lower bound as the API spells it (null where there is none), and the page.
-    pub fn new(inputs: &Map<String, Value>, start: &Value, page: &Position) -> Self {
+    /// The inputs, the window's bounds as the API spells them (null where there is none), and the page.
+    pub fn new(inputs: &Map<String, Value>, [start, end]: &[Value; 2], page: &Position) -> Self {
         let values = json!({
             "inputs": inputs,
-            "window": {"start": start, "end": null},
+            "window": {"start": start, "end": end},
             "page": {
                 "token": page.token,
                 "offset": page.offset,

@@ -56,14 +56,6 @@ impl Keyset {
     }
 }
 
-/// A version as the lower bound of a page that holds it: floored to what the request can spell
-/// (`precision`, in version units), one step lower where the source leaves the bound itself out.
-pub fn inclusive(Version(version): Version, precision: i64, is_open: bool) -> Version {
-    let precision = precision.max(1);
-    let floored = version.saturating_sub(version.rem_euclid(precision));
-    Version(if is_open { floored.saturating_sub(precision) } else { floored })
-}
-
 #[cfg(test)]
 mod tests {
     use super::{super::walk::tests::mark, *};
@@ -119,14 +111,5 @@ mod tests {
         assert_eq!(keyset.page(&ties, Some(true), None), Ok(Some(Version(5))));
         assert!(matches!(keyset.page(&[], Some(true), None), Err(WalkError::Stalled(_))));
         assert!(matches!(keyset.page(&ties, Some(true), None), Err(WalkError::Stalled(_))));
-    }
-
-    #[test]
-    fn the_bound_of_the_next_page_takes_the_last_row_in() {
-        let cases =
-            [(1_999_999, 1_000_000, false, 1_000_000), (1_999_999, 1_000_000, true, 0), (7, 1, true, 6)];
-        for (version, precision, is_open, bound) in cases {
-            assert_eq!(inclusive(Version(version), precision, is_open), Version(bound));
-        }
     }
 }

@@ -20,6 +20,7 @@ pub mod page;
 pub mod repeat;
 pub mod retry_after;
 pub mod run;
+pub mod token;
 pub mod units;
 pub mod version;
 pub mod walk;

@@ -1,5 +1,5 @@
-//! The store: every fact that has to survive a crash, behind one object-safe trait, so that `SQLite` and
-//! `PostgreSQL` tell the same story. All SQL of the project stands in this folder.
+//! The store: every fact that has to survive a crash, behind one object-safe trait, so that SQLite and
+//! PostgreSQL tell the same story. All SQL of the project stands in this folder.
 //!
 //! A write that must be whole is one method. Leases and due times count on the database's clock alone.
 
@@ -12,13 +12,14 @@ mod page;
 mod rows;
 mod run;
 mod sql_store;
+mod token;
 mod types;
 mod view;
 
-pub use open::open;
+pub use open::{open, shown_url};
 pub use types::*;
 
-use std::{fmt::Debug, time::Duration};
+use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 
@@ -26,6 +27,7 @@ use crate::domain::{
     instant::Instant,
     page::{PageRules, SeenRecord},
     run::RunKind,
+    version::Version,
 };
 
 /// What the engine, the outbox and the scheduler ask of a database.
@@ -84,8 +86,21 @@ pub trait Store: Debug + Send + Sync {
     /// number that the run has counted before adds only what it changes this time.
     async fn commit_page(&self, lease: &JobLease, page: &PageCommit) -> Result<PageOutcome, StoreError>;
 
-    /// Closes a run and moves the watermark, in one transaction that holds the job's lease row.
+    /// Moves the watermark after a complete step of a run that goes on; the job's failures are forgotten.
+    async fn advance(
+        &self,
+        lease: &JobLease,
+        run: RunId,
+        watermark: Option<Version>,
+    ) -> Result<(), StoreError>;
+
+    /// Closes a run and moves the watermark, in one transaction that holds the job's lease row. A failure
+    /// at the source is counted; a complete run forgets those before it.
     async fn finish_run(&self, lease: &JobLease, run: RunId, end: &RunEnd) -> Result<(), StoreError>;
+
+    /// Turns the waiting events of a job over to the destination that it names now; returns how many were
+    /// not there yet. What is being sent is settled where it is.
+    async fn readdress(&self, job: JobId, destination: &str) -> Result<u64, StoreError>;
 
     /// Takes up to `limit` events of a destination that are due, for `ttl`, each with the next fence. Only
     /// a key's earliest unsettled event can be taken. A claim whose time ran out counts as a try, and its
@@ -101,18 +116,28 @@ pub trait Store: Debug + Send + Sync {
     /// fence was lost.
     async fn settle_event(&self, claim: &ClaimedEvent, attempt: &Attempt) -> Result<bool, StoreError>;
 
-    /// Gives claims back that were never sent.
-    async fn release_events(&self, claims: &[ClaimedEvent]) -> Result<(), StoreError>;
-
-    /// When the next event of a destination is due, which may be in the past. A claimed event is due when
-    /// its claim runs out.
-    async fn next_due(&self, destination: &str) -> Result<Option<Instant>, StoreError>;
+    /// How long it takes until the next event of a destination is due or a claim of one runs out.
+    async fn next_due(&self, destination: &str) -> Result<Option<Duration>, StoreError>;
 
     /// Keeps an account from asking until `until`; a later instant that is stored already stays.
     async fn hold_account(&self, account: &str, until: Instant, reason: &str) -> Result<(), StoreError>;
 
     /// The instant up to which an account may not ask.
     async fn held_until(&self, account: &str) -> Result<Option<Instant>, StoreError>;
+
+    /// The account's access token, as it was stored last.
+    async fn account_token(&self, account: &str) -> Result<Option<StoredToken>, StoreError>;
+
+    /// Takes the right to ask the provider for the token after number `number` (0 where there is none
+    /// yet) for `ttl`; `false` where another process has it, or has stored that token already.
+    async fn claim_token(&self, account: &str, number: i64, ttl: Duration) -> Result<bool, StoreError>;
+
+    /// Stores the token after number `number` and gives the right back; `false`, and nothing is written,
+    /// where another process has stored that token already.
+    async fn store_token(&self, account: &str, number: i64, token: &NewToken) -> Result<bool, StoreError>;
+
+    /// Gives the right to ask for the token after number `number` back without a token.
+    async fn release_token(&self, account: &str, number: i64) -> Result<(), StoreError>;
 
     /// What a person sees of one job.
     async fn job_view(&self, name: &str) -> Result<Option<JobView>, StoreError>;
@@ -134,7 +159,7 @@ pub struct PageCommit {
     /// How many requests the run has sent so far.
     pub requests: u64,
     /// Its records as they came, a key possibly more than once.
-    pub records: Vec<SeenRecord>,
+    pub records: Arc<[SeenRecord]>,
     /// Its records that could not be read.
     pub quarantined: Vec<QuarantinedRecord>,
     /// How it is decided.
@@ -149,5 +174,5 @@ pub struct NewRun {
     /// Its kind.
     pub kind: RunKind,
     /// The lowest version it asks for.
-    pub from: Option<crate::domain::version::Version>,
+    pub from: Option<Version>,
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use secrecy::SecretString;
 use serde::Serialize;
 
 use crate::domain::{
@@ -28,6 +29,9 @@ pub struct JobRow {
     pub uid: String,
     /// The last scheduled instant that was run.
     pub last_fire: Option<Instant>,
+    /// Its last run has no end: it is under way, or was cut off by a crash, a stop, or a source that wanted to
+    /// be left alone.
+    pub is_cut_off: bool,
 }
 
 /// The right to run a job, until it runs out. Under a later epoch it is void.
@@ -52,6 +56,32 @@ pub struct Progress {
     pub baseline_at: Option<Instant>,
     /// The baseline run has not completed yet.
     pub baseline_open: bool,
+    /// How many runs failed at this watermark, one after another.
+    pub failures: u32,
+}
+
+/// An account's access token.
+#[derive(Clone, Debug)]
+pub struct NewToken {
+    /// The login it was made for, as a hash.
+    pub login: String,
+    /// What signs requests.
+    pub access_token: SecretString,
+    /// What the next one is traded in for, where the provider rotates it.
+    pub refresh_token: Option<SecretString>,
+    /// When it was asked for, by our clock.
+    pub obtained_at: Instant,
+    /// When it runs out, by our clock; `None` where the provider does not say.
+    pub expires_at: Option<Instant>,
+}
+
+/// An access token in the store.
+#[derive(Clone, Debug)]
+pub struct StoredToken {
+    /// Its number: grows by one with each token of the account.
+    pub number: i64,
+    /// The token; `None` where the first one is being asked for.
+    pub token: Option<NewToken>,
 }
 
 /// A record that could not be read.
@@ -77,6 +107,8 @@ pub struct RunEnd {
     pub status: RunStatus,
     /// Why, where it is not ok.
     pub reason: Option<String>,
+    /// Whether it failed for what the source answered, so that a shorter window may help.
+    pub at_source: bool,
     /// How many requests it sent.
     pub requests: u64,
     /// Where the watermark moves; `None` leaves it.
@@ -96,9 +128,9 @@ pub struct ClaimedEvent {
     pub job: JobId,
     /// The request body.
     pub body: String,
-    /// Attempts that were counted before this one.
-    pub attempts: u32,
-    /// All attempts before this one.
+    /// How often the receiver refused it before.
+    pub refusals: u32,
+    /// How often it was tried before.
     pub tries: u32,
     /// Void once another claim has a later one.
     pub fence: i64,
@@ -117,7 +149,7 @@ pub struct Attempt {
     pub sent_at: Instant,
     /// How long it took.
     pub took: Duration,
-    /// What becomes of the event. `Again` instants are by the database's clock.
+    /// What becomes of the event.
     pub next: Next,
 }
 
@@ -163,6 +195,8 @@ pub struct JobView {
     pub delivered: u64,
     /// Dead letters.
     pub dead: u64,
+    /// Why the last attempt for an event that still waits failed.
+    pub last_error: Option<String>,
     /// Who holds the lease, and until when, where it is held.
     pub lease: Option<(String, Instant)>,
     /// Its last run.
@@ -176,7 +210,7 @@ pub enum StoreError {
     #[error("the store `{0}` is neither sqlite://PATH nor postgres://…")]
     Url(String),
     /// The database cannot be opened.
-    #[error("cannot open the store {url}: {source}")]
+    #[error("cannot open the store {url}; `store:` in the jobs file says where it is")]
     Open {
         /// Where, without a password.
         url: String,

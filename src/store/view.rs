@@ -1,12 +1,12 @@
 //! What a person sees of the jobs: one statement, so that its numbers belong to one moment.
 
 use super::{
-    JobView, StoreError,
+    JobView, RunView, StoreError,
     dialect::{Dialect, sql},
     rows,
     run::WHOLE,
 };
-use crate::domain::instant::Instant;
+use crate::domain::{instant::Instant, run::RunStatus};
 
 /// The job called `name`, or all jobs by name.
 pub(super) async fn jobs<DB: Dialect>(
@@ -16,11 +16,14 @@ pub(super) async fn jobs<DB: Dialect>(
     let rows = sql::<DB>(
         "SELECT job.name, job.id, job.uid, job.last_fire, job.lease_owner, job.lease_until, {now} AS now,
             progress.watermark, progress.complete_through, progress.baseline_at, progress.baseline_open,
+            progress.failures,
             (SELECT count(*) FROM record WHERE record.job = job.id) AS stored,
             (SELECT count(*) FROM quarantine WHERE quarantine.job = job.id) AS broken,
             (SELECT count(*) FROM event WHERE event.job = job.id AND event.state = 'pending') AS pending,
             (SELECT count(*) FROM event WHERE event.job = job.id AND event.state = 'delivered') AS delivered,
             (SELECT count(*) FROM event WHERE event.job = job.id AND event.state = 'dead') AS dead,
+            (SELECT attempt.error FROM outbox_head JOIN attempt ON attempt.position = outbox_head.position
+             WHERE outbox_head.job = job.id ORDER BY attempt.id DESC LIMIT 1) AS last_error,
             run.id AS run_id, run.kind, run.status, run.reason, run.started_at, run.ended_at, run.requests,
             run.pages, run.records, run.created, run.updated, run.deleted, run.restored, run.unchanged,
             run.stale, run.quarantined, run.events
@@ -41,6 +44,7 @@ fn job_view<DB: Dialect>(row: &DB::Row) -> Result<JobView, StoreError> {
     let progress = rows::get::<DB, Option<bool>>(row, "baseline_open")?
         .map(|_| rows::progress::<DB>(row))
         .transpose()?;
+    let lease = lease::<DB>(row)?;
     Ok(JobView {
         name: rows::get::<DB, _>(row, "name")?,
         row: rows::job::<DB>(row)?,
@@ -50,8 +54,9 @@ fn job_view<DB: Dialect>(row: &DB::Row) -> Result<JobView, StoreError> {
         pending: rows::count::<DB>(row, "pending")?,
         delivered: rows::count::<DB>(row, "delivered")?,
         dead: rows::count::<DB>(row, "dead")?,
-        lease: lease::<DB>(row)?,
-        last_run: rows::run::<DB>(row)?,
+        last_error: rows::get::<DB, _>(row, "last_error")?,
+        last_run: last_run::<DB>(row, lease.is_some())?,
+        lease,
     })
 }
 
@@ -61,4 +66,13 @@ fn lease<DB: Dialect>(row: &DB::Row) -> Result<Option<(String, Instant)>, StoreE
     let until = rows::maybe_instant::<DB>(row, "lease_until")?;
     let now = rows::instant::<DB>(row, "now")?;
     Ok(owner.zip(until).filter(|(_, until)| *until > now))
+}
+
+/// The last run. One that has no end and whose job nobody holds was cut off.
+fn last_run<DB: Dialect>(row: &DB::Row, is_held: bool) -> Result<Option<RunView>, StoreError> {
+    let run = rows::run::<DB>(row)?;
+    Ok(run.map(|run| match run.status {
+        RunStatus::Running if !is_held => RunView { status: RunStatus::Interrupted, ..run },
+        _ => run,
+    }))
 }

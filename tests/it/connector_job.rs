@@ -27,7 +27,7 @@ use onlynew::{
         json_path::JsonPath,
         key::KeyType,
         version::{Version, VersionFormat},
-        window::WindowRule,
+        window::{Bounds, WindowRule},
     },
     limit::Limits,
 };
@@ -51,10 +51,11 @@ impl CountingClock {
         Arc::new(Self { now: Mutex::new(START), waits: Mutex::default() })
     }
 
-    /// The waits so far, in seconds, rounded up.
+    /// The waits so far, in seconds, rounded up. Those of a pace too fast to be felt are left out.
     pub fn waits(&self) -> Vec<u64> {
         let whole = |wait: &Duration| wait.as_secs() + u64::from(wait.subsec_micros() > 0);
-        self.waits.lock().unwrap().iter().map(whole).collect()
+        let waits = self.waits.lock().unwrap();
+        waits.iter().filter(|wait| **wait >= Duration::from_millis(1)).map(whole).collect()
     }
 }
 
@@ -94,8 +95,10 @@ impl Draft {
                 primary_key: vec!["id".parse().unwrap()],
                 key_type: KeyType::Loose,
                 incremental: None,
+                bounded: false,
                 pagination: Pagination::plain(PageKind::Single),
                 errors: Vec::new(),
+                rate_limit: None,
                 deleted_when: None,
             },
             auth: Auth::None,
@@ -251,9 +254,11 @@ impl Draft {
                 start: None,
                 lookback: Duration::ZERO,
                 settle: Duration::ZERO,
+                step: None,
                 granularity: Duration::ZERO,
                 precision: 1,
                 open_start: self.open_start,
+                open_end: false,
                 is_time: true,
             },
             first_run: FirstRun::Emit,
@@ -270,7 +275,9 @@ impl Draft {
         let clock: Arc<dyn Clock> = clock.clone();
         let limits = Arc::new(Limits::new(Arc::clone(&clock)).with_random(|| 0.0));
         let (job, http) = self.job();
-        PageReader::new(job, from, http, limits, clock)
+        let mut reader = PageReader::new(job, http, limits, clock);
+        reader.begin(Bounds { start: from, end: None });
+        reader
     }
 
     /// Reads all pages, without really waiting.
@@ -280,21 +287,25 @@ impl Draft {
 
     /// Reads all pages on a clock.
     pub async fn read_on(self, clock: &Arc<CountingClock>) -> Walk {
-        let mut reader = self.reader(None, clock);
-        let mut walk = Walk { pages: Vec::new(), error: None, requests: 0 };
-        loop {
-            match reader.next_page().await {
-                Ok(Some(page)) => walk.pages.push(page),
-                Ok(None) => break,
-                Err(error) => {
-                    walk.error = Some(error);
-                    break;
-                }
+        walk(self.reader(None, clock)).await
+    }
+}
+
+/// Reads all pages.
+pub async fn walk(mut reader: PageReader) -> Walk {
+    let mut walk = Walk { pages: Vec::new(), error: None, requests: 0 };
+    loop {
+        match reader.next_page().await {
+            Ok(Some(page)) => walk.pages.push(page),
+            Ok(None) => break,
+            Err(error) => {
+                walk.error = Some(error);
+                break;
             }
         }
-        walk.requests = reader.requests();
-        walk
     }
+    walk.requests = reader.requests();
+    walk
 }
 
 /// The pages of a walk, and how it ended.

@@ -36,6 +36,7 @@ both!(
 
 fn ok(watermark: Option<i64>, complete_through: i64) -> RunEnd {
     RunEnd {
+        at_source: false,
         status: RunStatus::Ok,
         reason: None,
         requests: 3,
@@ -157,6 +158,7 @@ async fn a_complete_run_moves_the_watermark_and_closes_the_baseline(database: Da
         complete_through: Some(Instant::from_seconds(80)),
         baseline_at: None,
         baseline_open: false,
+        failures: 0,
     };
     assert_eq!(store.open_progress(&lease, true).await.unwrap(), moved);
     let view = store.job_view("issues").await.unwrap().unwrap().last_run.unwrap();
@@ -186,15 +188,20 @@ async fn a_run_that_did_not_complete_moves_nothing(database: Database) {
 async fn a_run_that_a_crash_left_open_is_closed_by_the_next(database: Database) {
     let store = database.open().await;
     let crashed = RunningJob::start_for(&store, "issues", Duration::from_millis(1)).await;
-    let view = store.job_view("issues").await.unwrap().unwrap().last_run.unwrap();
-    assert_eq!((view.status, view.ended_at), (RunStatus::Running, None));
     tokio::time::sleep(Duration::from_millis(20)).await;
+    let view_of = async || store.job_view("issues").await.unwrap().unwrap();
+    assert_eq!(view_of().await.last_run.unwrap().status, RunStatus::Interrupted, "nobody holds its lease");
+    assert!(view_of().await.row.is_cut_off);
     RunningJob::start(&store, "orders").await;
     let next = RunningJob::start(&store, "issues").await;
     let open = database.texts("SELECT reason FROM run WHERE status = 'failed'").await;
     assert_eq!(open, ["interrupted"]);
     assert_eq!(database.number("(SELECT count(*) FROM run WHERE ended_at IS NULL)").await, 2);
     assert!(next.run > crashed.run);
+    let view = view_of().await;
+    assert_eq!((view.last_run.unwrap().status, view.row.is_cut_off), (RunStatus::Running, true));
+    store.finish_run(&next.lease, next.run, &ok(None, 1)).await.unwrap();
+    assert!(!view_of().await.row.is_cut_off);
 }
 
 async fn an_account_is_held_until_the_latest_instant(database: Database) {

@@ -34,13 +34,22 @@ use super::{
 #[derive(Debug, Default)]
 pub struct HastyClock {
     skipped: AtomicU64,
+    stands_at: Mutex<Option<Instant>>,
     /// The waits that were asked for.
     pub waits: Mutex<Vec<Duration>>,
 }
 
+impl HastyClock {
+    /// From now on the time is this, plus the waits passed over.
+    pub fn stand_at(&self, at: Instant) {
+        *self.stands_at.lock().unwrap() = Some(at);
+    }
+}
+
 impl Clock for HastyClock {
     fn now(&self) -> Instant {
-        machine_time().plus(Duration::from_micros(self.skipped.load(Ordering::SeqCst)))
+        let now = self.stands_at.lock().unwrap().unwrap_or_else(machine_time);
+        now.plus(Duration::from_micros(self.skipped.load(Ordering::SeqCst)))
     }
 
     fn sleep(&self, duration: Duration) -> Wait<'_> {
@@ -137,10 +146,32 @@ jobs:
         self.configure_with(text);
     }
 
+    /// Sets how often the job is due.
+    pub fn configure_every(&self, period: &str) {
+        let text = self.jobs.lock().unwrap().replace("every: 1s", &format!("every: {period}"));
+        self.configure_with(text);
+    }
+
+    /// Calls the destination something else.
+    pub fn rename_destination(&self, name: &str) {
+        let jobs = self.jobs.lock().unwrap().clone();
+        let text = jobs
+            .replace("  n8n:", &format!("  {name}:"))
+            .replace("destination: n8n", &format!("destination: {name}"));
+        self.configure_with(text);
+    }
+
     /// Sets the jobs file as a whole.
     pub fn configure_with(&self, text: String) {
         std::fs::write(self.jobs_file(), &text).unwrap();
         *self.jobs.lock().unwrap() = text;
+    }
+
+    /// Puts a file beside the jobs file.
+    pub fn add_file(&self, name: &str, text: &str) {
+        let path = self.folder.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
     }
 
     fn jobs_file(&self) -> PathBuf {
