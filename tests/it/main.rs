@@ -16,6 +16,7 @@ mod connector_errors;
 mod connector_job;
 mod connector_limits;
 mod connector_wire;
+mod decide_model;
 mod floors;
 mod store_jobs;
 mod store_open;
