@@ -52,7 +52,7 @@ pub(super) async fn fix_baseline<DB: Dialect>(
 
 async fn progress<DB: Dialect>(db: &mut DB::Connection, lease: &JobLease) -> Result<Progress, StoreError> {
     let row = sql::<DB>(
-        "SELECT watermark, complete_through, baseline_at, baseline_open FROM progress
+        "SELECT watermark, complete_through, baseline_at, baseline_open, failures FROM progress
          WHERE job = $1 AND partition = $2",
     )
     .bind(lease.job.0)
@@ -150,12 +150,48 @@ pub(super) async fn finish<DB: Dialect>(
     if closed != 1 {
         return Err(not_open(run));
     }
-    if end.status != RunStatus::Ok {
-        return Ok(());
+    match end.status {
+        RunStatus::Ok => move_up::<DB>(db, lease, end.watermark, end.complete_through).await,
+        _ if end.at_source => {
+            sql::<DB>("UPDATE progress SET failures = failures + 1 WHERE job = $1 AND partition = $2")
+                .bind(lease.job.0)
+                .text(WHOLE)
+                .run(db)
+                .await?;
+            Ok(())
+        }
+        _ => Ok(()),
     }
-    // Neither ever moves back, whatever the caller computed it from.
+}
+
+/// Moves the watermark of a run that goes on.
+pub(super) async fn advance<DB: Dialect>(
+    db: &mut DB::Connection,
+    lease: &JobLease,
+    run: RunId,
+    watermark: Option<Version>,
+) -> Result<(), StoreError> {
+    job::hold::<DB>(db, lease).await?;
+    let open = sql::<DB>("SELECT id FROM run WHERE id = $1 AND job = $2 AND status = 'running'")
+        .bind(run.0)
+        .bind(lease.job.0)
+        .first(db)
+        .await?;
+    match open {
+        Some(_) => move_up::<DB>(db, lease, watermark, None).await,
+        None => Err(not_open(run)),
+    }
+}
+
+/// Neither ever moves back, whatever the caller computed it from.
+async fn move_up<DB: Dialect>(
+    db: &mut DB::Connection,
+    lease: &JobLease,
+    watermark: Option<Version>,
+    complete_through: Option<Instant>,
+) -> Result<(), StoreError> {
     sql::<DB>(
-        "UPDATE progress SET
+        "UPDATE progress SET failures = 0,
             watermark = CASE WHEN watermark > $3 OR $3 IS NULL THEN watermark ELSE $3 END,
             complete_through =
                 CASE WHEN complete_through > $4 OR $4 IS NULL THEN complete_through ELSE $4 END,
@@ -164,8 +200,8 @@ pub(super) async fn finish<DB: Dialect>(
     )
     .bind(lease.job.0)
     .text(WHOLE)
-    .bind(end.watermark.map(|Version(watermark)| watermark))
-    .bind(end.complete_through.map(Instant::micros))
+    .bind(watermark.map(|Version(watermark)| watermark))
+    .bind(complete_through.map(Instant::micros))
     .run(db)
     .await?;
     Ok(())
