@@ -19,6 +19,7 @@ mod connector_limits;
 mod connector_wire;
 mod decide_model;
 mod floors;
+mod histories;
 mod store_jobs;
 mod store_open;
 mod store_outbox;

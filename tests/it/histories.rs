@@ -1,0 +1,98 @@
+//! Random histories of a small source, through the real engine, over real files and sockets: rows that
+//! change, come late, come back and repeat; answers that are no pages; clocks that are wrong; processes
+//! that die, freeze and lose their database between any two steps; a receiver that refuses. After the dust
+//! has settled each change that the rules promise has arrived once and in order, and at no moment had the
+//! watermark passed a row that was missing.
+//!
+//! A failure prints its seed and its whole story. `ONLYNEW_HISTORY=SEED` lives through that one again, and
+//! `ONLYNEW_HISTORIES=FIRST..LAST` through others than the seeds that every run of the suite goes through.
+
+use std::{
+    ops::Range,
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use crate::support::{
+    database::Database,
+    model::{Lane, Verdict},
+};
+
+/// The seeds that every run of the suite goes through.
+const ALWAYS: Range<u64> = 0..2_000;
+
+/// How many histories share one store before another is opened.
+const A_STORE: u64 = 50;
+
+fn seeds(default: Range<u64>) -> Range<u64> {
+    let number = |text: &str| -> u64 { text.trim().parse().expect("a seed is a number") };
+    if let Ok(seed) = std::env::var("ONLYNEW_HISTORY") {
+        let seed = number(&seed);
+        return seed..seed + 1;
+    }
+    match std::env::var("ONLYNEW_HISTORIES") {
+        Ok(range) => {
+            let (first, last) = range.split_once("..").expect("ONLYNEW_HISTORIES is FIRST..LAST");
+            number(first)..number(last)
+        }
+        Err(_) => default,
+    }
+}
+
+/// Says which seed it was, also where a history ends in a panic.
+struct Seed(u64);
+
+impl Drop for Seed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("in the history of seed {0}: ONLYNEW_HISTORY={0} goes through it again", self.0);
+        }
+    }
+}
+
+/// Lives through all these histories on as many lanes as there are processors.
+fn live(seeds: Range<u64>, database: impl Fn() -> Database + Sync) {
+    let next = AtomicU64::new(seeds.start);
+    let all = Mutex::new((Verdict::default(), 0));
+    let lanes = std::thread::available_parallelism().map_or(2, std::num::NonZero::get).min(8);
+    std::thread::scope(|scope| {
+        for _ in 0..lanes {
+            scope.spawn(|| {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+                runtime.block_on(async {
+                    loop {
+                        let first = next.fetch_add(A_STORE, Ordering::SeqCst);
+                        if first >= seeds.end {
+                            return;
+                        }
+                        let mut lane = Lane::new(database()).await;
+                        for seed in first..seeds.end.min(first + A_STORE) {
+                            let _seed = Seed(seed);
+                            let verdict = lane.live(seed).await;
+                            assert!(verdict.wrong.is_empty(), "seed {seed}: {}", verdict.wrong);
+                            let mut all = all.lock().unwrap();
+                            all.0.runs += verdict.runs;
+                            all.0.events += verdict.events;
+                            all.0.deaths += verdict.deaths;
+                            all.1 += 1;
+                        }
+                    }
+                });
+            });
+        }
+    });
+    let (all, histories) = all.into_inner().unwrap();
+    println!("{histories} histories: {} runs, {} events, {} deaths", all.runs, all.events, all.deaths);
+    assert_eq!(histories, seeds.end - seeds.start);
+    if histories >= 100 {
+        assert!(all.events > 2 * usize::try_from(histories).unwrap(), "hardly anything happened");
+        assert!(u64::from(all.deaths) > histories / 2, "hardly anybody died");
+    }
+}
+
+#[test]
+fn two_thousand_random_histories_are_told_once_in_order_and_without_a_gap() {
+    live(seeds(ALWAYS), Database::sqlite_in_memory);
+}
