@@ -15,10 +15,7 @@ use std::{
     },
 };
 
-use crate::support::{
-    database::Database,
-    model::{Lane, Verdict},
-};
+use crate::support::{database::Database, model::Lane};
 
 /// The seeds that every run of the suite goes through.
 const ALWAYS: Range<u64> = 0..2_000;
@@ -41,6 +38,19 @@ fn seeds(default: Range<u64>) -> Range<u64> {
     }
 }
 
+/// So many histories that failed are enough to see what is wrong.
+const ENOUGH: usize = 20;
+
+/// What came of all of them.
+#[derive(Default)]
+struct All {
+    histories: u64,
+    runs: u64,
+    events: u64,
+    deaths: u64,
+    wrong: Vec<(u64, String)>,
+}
+
 /// Says which seed it was, also where a history ends in a panic.
 struct Seed(u64);
 
@@ -55,7 +65,7 @@ impl Drop for Seed {
 /// Lives through all these histories on as many lanes as there are processors.
 fn live(seeds: Range<u64>, database: impl Fn() -> Database + Sync) {
     let next = AtomicU64::new(seeds.start);
-    let all = Mutex::new((Verdict::default(), 0));
+    let all = Mutex::new(All::default());
     let lanes = std::thread::available_parallelism().map_or(2, std::num::NonZero::get).min(8);
     std::thread::scope(|scope| {
         for _ in 0..lanes {
@@ -71,24 +81,40 @@ fn live(seeds: Range<u64>, database: impl Fn() -> Database + Sync) {
                         for seed in first..seeds.end.min(first + A_STORE) {
                             let _seed = Seed(seed);
                             let verdict = lane.live(seed).await;
-                            assert!(verdict.wrong.is_empty(), "seed {seed}: {}", verdict.wrong);
                             let mut all = all.lock().unwrap();
-                            all.0.runs += verdict.runs;
-                            all.0.events += verdict.events;
-                            all.0.deaths += verdict.deaths;
-                            all.1 += 1;
+                            if !verdict.wrong.is_empty() {
+                                all.wrong.push((seed, verdict.wrong));
+                            }
+                            all.histories += 1;
+                            all.runs += verdict.runs;
+                            all.events += verdict.events;
+                            all.deaths += verdict.deaths;
+                            if all.wrong.len() >= ENOUGH {
+                                return;
+                            }
                         }
                     }
                 });
             });
         }
     });
-    let (all, histories) = all.into_inner().unwrap();
-    println!("{histories} histories: {} runs, {} events, {} deaths", all.runs, all.events, all.deaths);
+    let mut all = all.into_inner().unwrap();
+    let All { histories, runs, events, deaths, .. } = all;
+    println!("{histories} histories: {runs} runs, {events} events, {deaths} deaths");
+    // The shortest story is the easiest to read.
+    all.wrong.sort_by_key(|(_, story)| story.len());
+    let failed: Vec<u64> = all.wrong.iter().map(|(seed, _)| *seed).collect();
+    if let Some((seed, story)) = all.wrong.first() {
+        panic!(
+            "ONLYNEW_HISTORY={seed} goes through this again:\n  {story}\n  \
+             {} of {histories} histories failed; by the length of their stories: {failed:?}",
+            failed.len()
+        );
+    }
     assert_eq!(histories, seeds.end - seeds.start);
     if histories >= 100 {
-        assert!(all.events > 2 * usize::try_from(histories).unwrap(), "hardly anything happened");
-        assert!(u64::from(all.deaths) > histories / 2, "hardly anybody died");
+        assert!(events > 2 * histories, "hardly anything happened");
+        assert!(deaths > histories / 2, "hardly anybody died");
     }
 }
 

@@ -124,9 +124,8 @@ fn page(world: &mut World, asked: &Asked, place: &Place) -> Page {
     let next = token.map(|token| match plan.pages {
         Pages::Cursor => token,
         _ => {
-            let kept = ["since", "until"].map(|name| {
-                asked.param(name).map_or(String::new(), |bound| format!("{name}={bound}&"))
-            });
+            let kept = ["since", "until"]
+                .map(|name| asked.param(name).map_or(String::new(), |bound| format!("{name}={bound}&")));
             format!("?{}after={token}", kept.concat())
         }
     });

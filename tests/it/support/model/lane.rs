@@ -3,6 +3,7 @@
 use std::{
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use fastrand::Rng;
@@ -58,14 +59,17 @@ impl Scene {
     }
 }
 
+/// Longer than any history takes, by far: nothing in it waits in real time.
+const LONGEST: Duration = Duration::from_secs(20);
+
 /// What came of a history.
 #[derive(Debug, Default)]
 pub struct Verdict {
     /// What is wrong, and all that is known of how it came to it; empty where all is well.
     pub wrong: String,
-    pub runs: usize,
-    pub events: usize,
-    pub deaths: u32,
+    pub runs: u64,
+    pub events: u64,
+    pub deaths: u64,
 }
 
 type Run = Pin<Box<dyn Future<Output = Result<Option<RunReport>, StoreError>>>>;
@@ -97,8 +101,7 @@ impl Lane {
             thaw: Notify::new(),
         });
         let (asked, sent) = (Arc::clone(&scene), Arc::clone(&scene));
-        let store =
-            Arc::new(WatchedStore { inner: database.open().await, scene: Arc::clone(&scene) });
+        let store = Arc::new(WatchedStore { inner: database.open().await, scene: Arc::clone(&scene) });
         Self {
             source: Source::start(move |request| api::answer(&asked, request)).await,
             receiver: Server::new(move |request| receiver::receive(&sent, request)).await,
@@ -114,6 +117,15 @@ impl Lane {
     pub async fn live(&mut self, seed: u64) -> Verdict {
         let plan = Plan::of(seed);
         let job = self.begin(&plan);
+        let runs = tokio::time::timeout(LONGEST, self.go_through(&plan, &job)).await;
+        if runs.is_err() {
+            self.scene.log().violations.push("it never came to its end".to_owned());
+        }
+        self.verdict(runs.unwrap_or_default())
+    }
+
+    async fn go_through(&self, plan: &Plan, job: &Arc<Job>) -> u64 {
+        let seed = plan.seed;
         let mut rng = Rng::with_seed(seed.wrapping_add(1));
         let mut engine = self.engine();
         let mut frozen: Option<(Run, usize)> = None;
@@ -121,7 +133,7 @@ impl Lane {
         for _ in 0..plan.runs {
             self.idle(&mut rng);
             self.choose_fault(&mut rng, frozen.is_none());
-            let run = self.run(&engine, &job, self.next_trip()).await;
+            let run = self.run(&engine, job, self.next_trip()).await;
             runs += 1;
             if let Some(thawed) = frozen.take_if(|_| chance(&mut rng, 0.6)) {
                 self.thaw(thawed).await;
@@ -133,7 +145,7 @@ impl Lane {
             }
             if chance(&mut rng, 0.7) {
                 self.choose_fault(&mut rng, false);
-                if self.deliver(&job).await {
+                if self.deliver().await {
                     engine = self.engine();
                     self.leases_run_out().await;
                 }
@@ -142,8 +154,7 @@ impl Lane {
         if let Some(frozen) = frozen {
             self.thaw(frozen).await;
         }
-        runs += self.settle(&engine, &job).await;
-        self.verdict(runs).await
+        runs + self.settle(&engine, job).await
     }
 
     fn begin(&mut self, plan: &Plan) -> Arc<Job> {
@@ -288,7 +299,7 @@ impl Lane {
     }
 
     /// Delivers what is due; whether the process died of it or lost the store.
-    async fn deliver(&self, _job: &Arc<Job>) -> bool {
+    async fn deliver(&self) -> bool {
         let stop = CancellationToken::new();
         let faulty = self.scene.fault().is_some();
         self.scene.world().dies_at = None;
@@ -316,7 +327,7 @@ impl Lane {
 
     /// The dust settles: everything becomes visible, nothing goes wrong any more, and two runs in a row
     /// are complete. Returns how many runs it took.
-    async fn settle(&self, engine: &Arc<Engine>, job: &Arc<Job>) -> usize {
+    async fn settle(&self, engine: &Arc<Engine>, job: &Arc<Job>) -> u64 {
         *self.scene.fault() = None;
         {
             let mut world = self.scene.world();
@@ -331,9 +342,9 @@ impl Lane {
             let before = self.scene.log().facts.len();
             self.run(engine, job, trip).await;
             runs += 1;
-            let finished = self.scene.log().facts[before..].iter().any(
-                |fact| matches!(fact, super::log::Fact::Finish { status } if *status == RunStatus::Ok),
-            );
+            let finished = self.scene.log().facts[before..]
+                .iter()
+                .any(|fact| matches!(fact, super::log::Fact::Finish { status } if *status == RunStatus::Ok));
             complete = if finished { complete + 1 } else { 0 };
             let mut world = self.scene.world();
             world.now += world.plan.settle + SECOND;
@@ -347,7 +358,7 @@ impl Lane {
                 break;
             }
             self.leases_run_out().await;
-            self.deliver(job).await;
+            self.deliver().await;
         }
         let view = self.store.job_view(&job.name).await.unwrap().unwrap();
         if (view.pending, view.dead) != (0, 0) {
@@ -361,7 +372,7 @@ impl Lane {
         self.scene.log().story.push(what);
     }
 
-    async fn verdict(&self, runs: usize) -> Verdict {
+    fn verdict(&self, runs: u64) -> Verdict {
         let world = self.scene.world();
         let log = self.scene.log();
         let wrong = oracle::judge(&world, &log);
@@ -376,12 +387,18 @@ impl Lane {
                 text += &format!("    {line}\n");
             }
             text += "  rows:\n";
-            for (key, states) in &world.rows {
+            // Only the rows that something is said of.
+            let named = |key: &u32| {
+                let (row, event) = (format!("row {key}:"), format!("row {key} "));
+                wrong.iter().any(|wrong| wrong.contains(&row) || wrong.contains(&event))
+            };
+            for (key, states) in world.rows.iter().filter(|(key, _)| named(key)) {
                 for state in states {
                     text += &format!("    {key}: {state:?}\n");
                 }
             }
         }
-        Verdict { wrong: text, runs, events: log.settled.len(), deaths: log.era }
+        let events = u64::try_from(log.settled.len()).unwrap();
+        Verdict { wrong: text, runs, events, deaths: log.era.into() }
     }
 }

@@ -12,4 +12,4 @@ mod receiver;
 mod store;
 mod world;
 
-pub use lane::{Lane, Verdict};
+pub use lane::Lane;

@@ -39,6 +39,7 @@ fn is_promised(plan: &Plan, state: &State) -> bool {
 /// What a watermark leaves behind it, at the moment it moves: a row below the next window that is not
 /// stored, or a row that was there to be read; or a moment that the source had not finished.
 pub fn passed_over(world: &World, log: &Log, Version(watermark): Version) -> Vec<String> {
+    let moved = log.watermark.is_none_or(|Version(before)| before < watermark);
     let plan = &world.plan;
     let Some(first_at) = world.trips[world.current].first_at else {
         return vec![format!("the watermark moved to {watermark} and no page was read")];
@@ -61,7 +62,7 @@ pub fn passed_over(world: &World, log: &Log, Version(watermark): Version) -> Vec
         }
         let visible = World::state_at(states, first_at - plan.lag)
             .filter(|state| states.last() == Some(state) && !state.vanished);
-        if let Some(version) = visible.and_then(missing).filter(|version| *version <= watermark) {
+        if let Some(version) = visible.and_then(missing).filter(|version| moved && *version < watermark) {
             wrong.push(format!(
                 "row {key} of version {version} was there at {first_at}, the watermark is {watermark}, and it \
                  is not stored"
@@ -198,10 +199,7 @@ fn delivered(plan: &Plan, log: &Log, expected: &BTreeMap<u32, Vec<Expected>>) ->
         let next = of_key.last().map_or(1, |last| last.sequence + i64::from(last.accepted));
         let again = of_key.last().is_some_and(|last| last.id == attempt.id);
         if attempt.sequence != next && !again {
-            wrong.push(format!(
-                "row {}: event {} came where {next} was due",
-                attempt.key, attempt.sequence
-            ));
+            wrong.push(format!("row {}: event {} came where {next} was due", attempt.key, attempt.sequence));
         }
         of_key.push(attempt);
         if let Some(era) = accepted.get(attempt.id.as_str())

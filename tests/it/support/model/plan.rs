@@ -116,7 +116,14 @@ impl Plan {
         let rng = &mut rng;
         let versions = pick(
             rng,
-            &[Versions::Iso, Versions::Iso, Versions::Iso, Versions::Millis, Versions::Counter, Versions::None],
+            &[
+                Versions::Iso,
+                Versions::Iso,
+                Versions::Iso,
+                Versions::Millis,
+                Versions::Counter,
+                Versions::None,
+            ],
         );
         let is_time = matches!(versions, Versions::Iso | Versions::Millis);
         let granule = match versions {
@@ -128,11 +135,8 @@ impl Plan {
             Versions::None => Detect::Content,
             _ => pick(rng, &[Detect::Version, Detect::Version, Detect::Content, Detect::Either]),
         };
-        let (lookback, settle) = if is_time {
-            (SECOND * rng.i64(5..=30), pick(rng, &[0, 0, 6 * SECOND]))
-        } else {
-            (0, 0)
-        };
+        let (lookback, settle) =
+            if is_time { (SECOND * rng.i64(5..=30), pick(rng, &[0, 0, 6 * SECOND])) } else { (0, 0) };
         let pages = pick(
             rng,
             &[
@@ -160,13 +164,19 @@ impl Plan {
             _ => pick(rng, &[Order::Oldest, Order::Oldest, Order::Newest, Order::None]),
         };
         let date = chance(rng, 0.7);
-        let skew = if date { rng.i64(-4_000..=4_000) } else { rng.i64(-59..=59) };
+        let step = (versions == Versions::Iso && chance(rng, 0.3)).then(|| SECOND * rng.i64(10..=40));
+        // Steps are laid by our own clock: one that is an hour ahead makes hundreds of them.
+        let skew = match (date, step) {
+            (true, None) => rng.i64(-4_000..=4_000),
+            (true, Some(_)) => rng.i64(-4_000..=90),
+            (false, _) => rng.i64(-59..=59),
+        };
         Self {
             seed,
             detect,
             versions,
             granule,
-            step: (versions == Versions::Iso && chance(rng, 0.3)).then(|| SECOND * rng.i64(10..=40)),
+            step,
             lookback,
             settle,
             pages,
@@ -185,8 +195,8 @@ impl Plan {
             deletes: chance(rng, 0.3),
             baseline: chance(rng, 0.3),
             repeats: pages.by_row() && chance(rng, 0.4),
-            before: rng.usize(0..=6),
-            runs: rng.usize(3..=6),
+            before: rng.usize(0..=5),
+            runs: rng.usize(2..=5),
             trouble: pick(rng, &[0.0, 0.05, 0.15]),
             crash: pick(rng, &[0.0, 0.3, 0.5]),
             refusal: pick(rng, &[0.0, 0.2]),

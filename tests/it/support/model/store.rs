@@ -95,9 +95,9 @@ impl WatchedStore {
         let Some(watermark) = watermark else { return };
         let world = self.scene.world();
         let mut log = self.scene.log();
-        log.watermark = log.watermark.max(Some(watermark));
         let wrong = oracle::passed_over(&world, &log, watermark);
         log.violations.extend(wrong);
+        log.watermark = log.watermark.max(Some(watermark));
     }
 }
 

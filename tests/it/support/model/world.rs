@@ -10,6 +10,9 @@ use super::plan::{Order, Plan, SECOND, Versions, chance};
 /// When every history begins, 2026-09-21T14:13:20Z: an even number of the coarsest granule.
 const BEGINNING: i64 = 1_790_000_000 * SECOND;
 
+/// More rows make a history longer and no richer.
+const MOST_ROWS: usize = 20;
+
 /// How far in the future a row from the future is dated.
 const FUTURE: i64 = 50_000 * SECOND;
 
@@ -88,10 +91,11 @@ impl World {
         world
     }
 
-    /// Lets time go by, in which rows may change.
+    /// Lets time go by, in which a row may change; sooner in a longer time.
     pub fn pass(&mut self, time: i64) {
         self.now += time;
-        if !self.is_calm && chance(&mut self.rng, 0.5) {
+        let likelihood = if time > SECOND { 0.6 } else { 0.3 };
+        if !self.is_calm && chance(&mut self.rng, likelihood) {
             self.change();
         }
     }
@@ -159,7 +163,11 @@ impl World {
             .filter(|(_, states)| states.last().is_some_and(|state| state.visible_at <= now))
             .map(|(&key, _)| key)
             .collect();
-        if settled.is_empty() || chance(&mut self.rng, 0.35) {
+        let may_grow = self.rows.len() < MOST_ROWS;
+        if settled.is_empty() && !may_grow {
+            return;
+        }
+        if settled.is_empty() || (may_grow && chance(&mut self.rng, 0.35)) {
             return self.make();
         }
         let key = settled[self.rng.usize(..settled.len())];
@@ -189,8 +197,7 @@ impl World {
         // A row is gone at once. One without a version is decided by read order alone, so that it cannot
         // be late in a way that anybody could tell.
         let late = if vanished || version.is_none() { 0 } else { self.late() };
-        let state =
-            State { version, content, flagged, vanished, made_at: now, visible_at: now + late };
+        let state = State { version, content, flagged, vanished, made_at: now, visible_at: now + late };
         self.rows.get_mut(&key).unwrap().push(state);
     }
 
