@@ -286,11 +286,11 @@ impl PageReader {
         let rows = records::rows(body, stream).map_err(failed)?;
         let read = records::read(&rows, stream, &self.inputs, good.reply.damaged).map_err(failed)?;
         let (all, bad) =
-            (self.rows.saturating_add(rows.len()), self.bad.saturating_add(read.quarantined.len()));
+            (self.rows.saturating_add(rows.rows.len()), self.bad.saturating_add(read.quarantined.len()));
         if let Some(first) = read.quarantined.first().filter(|_| too_many_bad(bad, all)) {
             return Err(failed(RecordsError::TooManyBad { bad, rows: all, reason: first.reason.clone() }));
         }
-        let facts = PageFacts { url: &good.url, body, headers: &good.reply.headers, rows: &rows };
+        let facts = PageFacts { url: &good.url, body, headers: &good.reply.headers, rows: &rows.rows };
         if let Err(error) = self.pager.advance(&facts) {
             return Err(self.failed(url, &error.to_string()));
         }
@@ -307,7 +307,7 @@ impl PageReader {
             number: self.number.saturating_add(1),
             records: read.records,
             quarantined: read.quarantined,
-            rows: rows.len(),
+            rows: rows.rows.len(),
             max_version: read.max_version,
             asked_at: good.asked_at,
             answered_at: good.answered_at,

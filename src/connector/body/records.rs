@@ -12,7 +12,7 @@ use crate::{
     domain::{
         content::Hash,
         json_path::elements,
-        key::RecordKey,
+        key::{KeyError, RecordKey},
         page::SeenRecord,
         version::{Version, VersionError},
     },
@@ -45,6 +45,14 @@ pub enum RecordsError {
     /// A version without a zone: every record would be off by hours.
     #[error("a record's version {0}")]
     Version(VersionError),
+    /// It is a list of something else.
+    #[error("nothing at `{path}` in the answer is a record: {reason}")]
+    NoKeys {
+        /// The path of the list.
+        path: String,
+        /// What the first one lacks.
+        reason: String,
+    },
     /// Too much of it is bad.
     #[error("{bad} of {rows} records cannot be read, which is too many to set aside; the first: {reason}")]
     TooManyBad {
@@ -69,21 +77,30 @@ pub struct Extracted {
 }
 
 /// The raw rows of a page.
-pub fn rows<'a>(body: &'a RawValue, stream: &Stream) -> Result<Vec<&'a RawValue>, RecordsError> {
+#[derive(Debug)]
+pub struct Rows<'a> {
+    /// The rows.
+    pub rows: Vec<&'a RawValue>,
+    /// Whether they stand in a list; a lone object is one row.
+    pub is_list: bool,
+}
+
+/// Finds the raw rows of a page.
+pub fn rows<'a>(body: &'a RawValue, stream: &Stream) -> Result<Rows<'a>, RecordsError> {
     let unreadable = |error: serde_json::Error| RecordsError::Unreadable(error.to_string());
     let path = &stream.records.path;
     let found = path.find(body).map_err(unreadable)?.filter(|found| found.get() != "null");
     let Some(found) = found else {
         return match stream.records.missing {
-            Missing::Empty => Ok(Vec::new()),
+            Missing::Empty => Ok(Rows { rows: Vec::new(), is_list: true }),
             Missing::Fail => Err(RecordsError::Missing { path: path.to_string() }),
         };
     };
     if let Some(rows) = elements(found).map_err(unreadable)? {
-        return Ok(rows);
+        return Ok(Rows { rows, is_list: true });
     }
     let other = match found.get().as_bytes().first() {
-        Some(b'{') => return Ok(vec![found]),
+        Some(b'{') => return Ok(Rows { rows: vec![found], is_list: false }),
         Some(b'"') => "a text",
         Some(b't' | b'f') => "a boolean",
         _ => "a number",
@@ -98,20 +115,28 @@ pub fn too_many_bad(bad: usize, rows: usize) -> bool {
 
 /// Reads the rows of a page. `damaged` names the encoding where some bytes of the page did not fit it.
 pub fn read(
-    rows: &[&RawValue],
+    Rows { rows, is_list }: &Rows<'_>,
     stream: &Stream,
     inputs: &Slot,
     damaged: Option<&str>,
 ) -> Result<Extracted, RecordsError> {
     let mut page = Extracted::default();
+    let mut keyless = 0;
     for row in rows {
         match read_row(row, stream, inputs, damaged, &mut page.max_version) {
             Ok(record) => page.records.extend(record),
             Err(Bad::Run(error)) => return Err(RecordsError::Version(error)),
-            Err(Bad::Record(reason)) => {
+            Err(Bad::Record { reason, is_keyless }) => {
+                keyless += usize::from(is_keyless);
                 page.quarantined.push(QuarantinedRecord { raw: row.get().to_owned(), reason });
             }
         }
+    }
+    // One broken record in a list is set aside; a list of records without the key, or one object without it
+    // where a list was expected, is something else than records.
+    if keyless == rows.len() && (keyless > 1 || (keyless == 1 && !*is_list)) {
+        let reason = page.quarantined.first().map(|first| first.reason.clone()).unwrap_or_default();
+        return Err(RecordsError::NoKeys { path: stream.records.path.to_string(), reason });
     }
     let bad = page.quarantined.len();
     match page.quarantined.first() {
@@ -123,8 +148,14 @@ pub fn read(
 }
 
 enum Bad {
-    Record(String),
+    Record { reason: String, is_keyless: bool },
     Run(VersionError),
+}
+
+impl Bad {
+    fn record(reason: &dyn std::fmt::Display) -> Self {
+        Self::Record { reason: reason.to_string(), is_keyless: false }
+    }
 }
 
 /// Reads one row; `None` where the filter leaves it out.
@@ -138,12 +169,12 @@ fn read_row(
     if let Some(encoding) = damaged
         && row.get().contains('\u{fffd}')
     {
-        return Err(Bad::Record(format!(
+        return Err(Bad::record(&format!(
             "it holds bytes that are not {encoding}: the source should declare its charset"
         )));
     }
     let record: Value = serde_json::from_str(row.get())
-        .map_err(|error| Bad::Record(format!("it is not JSON that can be read: {error}")))?;
+        .map_err(|error| Bad::record(&format!("it is not JSON that can be read: {error}")))?;
     let version = match &stream.incremental {
         Some(incremental) => incremental
             .format
@@ -153,7 +184,7 @@ fn read_row(
     let holds = |rule: &Option<crate::config::template::Expression>| match rule {
         Some(rule) => {
             let names = Slot::from_pairs([("inputs", inputs.clone()), ("record", template_value(&record))]);
-            rule.holds(&names).map(Some).map_err(|error| Bad::Record(error.to_string()))
+            rule.holds(&names).map(Some).map_err(|error| Bad::record(&error))
         }
         None => Ok(None),
     };
@@ -166,13 +197,15 @@ fn read_row(
     }
     let version = version.map_err(|error| match error {
         VersionError::NoZone(_) => Bad::Run(error),
-        VersionError::Unreadable { .. } => Bad::Record(error.to_string()),
+        VersionError::Unreadable { .. } => Bad::record(&error),
     })?;
     let names: Vec<String> = stream.primary_key.iter().map(ToString::to_string).collect();
     let parts = stream.primary_key.iter().zip(&names);
     let parts = parts.map(|(path, name)| (name.as_str(), path.find_in(&record)));
-    let key =
-        RecordKey::from_parts(parts, stream.key_type).map_err(|error| Bad::Record(error.to_string()))?;
+    let key = RecordKey::from_parts(parts, stream.key_type).map_err(|error| Bad::Record {
+        is_keyless: matches!(error, KeyError::Missing(_)),
+        reason: error.to_string(),
+    })?;
     let flagged = holds(&stream.deleted_when)?.unwrap_or(false);
     let fingerprint = Hash::of(row.get().as_bytes());
     Ok(Some(SeenRecord { key, version, fingerprint, flagged, raw: row.to_owned() }))
