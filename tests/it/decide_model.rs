@@ -145,6 +145,8 @@ fn decisions(
             },
             asked_at: at(sighting.asked_at),
             answered_at: at(sighting.answered_at),
+            decided_at: at(sighting.answered_at),
+            tolerance: None,
         };
         let (decision, next) = decide(stored.as_ref(), &seen, detect);
         all.push(decision);

@@ -147,24 +147,30 @@ fn repeat(world: &mut World, rows: &mut Vec<Shown>, at: i64, bounds: (Option<i64
         if chance(&mut world.rng, 0.1) {
             rows.insert(0, shown);
         }
-        let older = world.rows[&shown.key].iter().rev().find(|state| {
-            state.visible_at <= at
-                && !state.vanished
-                && state.version < shown.version
-                && state.version >= bounds.0.or(state.version)
-        });
-        if let Some(older) = older.map(|older| older.shown(shown.key))
-            && shown.version.is_some()
-            && older.version.is_some()
-            && chance(&mut world.rng, 0.2)
-        {
-            rows.push(older);
+        if chance(&mut world.rng, 0.2) {
+            rows.extend(older(world, shown.key, at, bounds));
         }
+    }
+    // What an old replica still holds of a row that may have been read anew already.
+    let any = world.rng.usize(0..world.rows.len().max(1));
+    if let Some(&key) = world.rows.keys().nth(any)
+        && chance(&mut world.rng, 0.2)
+    {
+        rows.extend(older(world, key, at, bounds));
     }
     let all = world.listing(at, bounds);
     if !all.is_empty() && chance(&mut world.rng, 0.1) {
         rows.push(all[world.rng.usize(..all.len())]);
     }
+}
+
+/// A state of a row before its latest one, of an older version.
+fn older(world: &World, key: u32, at: i64, bounds: (Option<i64>, Option<i64>)) -> Option<Shown> {
+    let states = &world.rows[&key];
+    let latest = World::state_at(states, at)?.version?;
+    let inside = |version: i64| version < latest && bounds.0.is_none_or(|since| version >= since);
+    let older = states.iter().rev().filter(|state| state.visible_at <= at && !state.vanished);
+    older.map(|state| state.shown(key)).find(|shown| shown.version.is_some_and(inside))
 }
 
 /// An answer that a reader must not take for a page.

@@ -7,8 +7,8 @@ use super::{receiver::Attempt, world::Shown};
 /// One write that was committed.
 #[derive(Clone, Debug)]
 pub enum Fact {
-    /// A page, on this trip.
-    Page { trip: usize, rows: Vec<Shown> },
+    /// A page, on this trip, committed at this time.
+    Page { trip: usize, at: i64, rows: Vec<Shown> },
     /// The baseline instant that holds, and when the run that asked for it had asked for its first page.
     Baseline { at: i64, asked_at: Option<i64> },
     /// The end of a run.

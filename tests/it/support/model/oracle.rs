@@ -10,19 +10,19 @@ use super::{
     log::{Fact, Log},
     plan::{Plan, SECOND},
     receiver::Attempt,
-    world::{Shown, State, World},
+    world::{Shown, State, World, is_future},
 };
 
 /// An event as it must be: kind, version, content.
 type Expected = (&'static str, Option<i64>, u32);
 
 /// The highest version of each key that is stored.
-fn stored(log: &Log) -> HashMap<u32, i64> {
+fn stored(log: &Log, now: i64) -> HashMap<u32, i64> {
     let mut highest = HashMap::new();
     for fact in &log.facts {
         let Fact::Page { rows, .. } = fact else { continue };
         for row in rows {
-            if let Some(version) = row.version {
+            if let Some(version) = row.version.filter(|version| !is_future(*version, now)) {
                 let known = highest.entry(row.key).or_insert(version);
                 *known = (*known).max(version);
             }
@@ -48,11 +48,13 @@ pub fn passed_over(world: &World, log: &Log, Version(watermark): Version) -> Vec
     if plan.is_time() && watermark > first_at - plan.settle {
         wrong.push(format!("the watermark {watermark} is later than {first_at} less settle"));
     }
-    let stored = stored(log);
+    let stored = stored(log, world.now);
     let below = watermark - plan.lookback - if plan.is_time() { plan.granule } else { 0 };
     for (&key, states) in &world.rows {
         let missing = |state: &State| {
-            state.version.filter(|version| stored.get(&key).is_none_or(|known| known < version))
+            state.version.filter(|version| {
+                !is_future(*version, world.now) && stored.get(&key).is_none_or(|known| known < version)
+            })
         };
         let newest = states.last().filter(|state| !state.vanished && is_promised(plan, state));
         if let Some(version) = newest.and_then(missing).filter(|version| *version < below) {
@@ -89,7 +91,7 @@ pub fn complete(world: &World, log: &Log, trip: usize) -> Vec<String> {
         .facts
         .iter()
         .filter_map(|fact| match fact {
-            Fact::Page { trip: of, rows } if *of == trip => Some(rows),
+            Fact::Page { trip: of, rows, .. } if *of == trip => Some(rows),
             _ => None,
         })
         .flatten()
@@ -122,14 +124,15 @@ fn expected(plan: &Plan, log: &Log) -> BTreeMap<u32, Vec<Expected>> {
         version: Option<i64>,
         content: u32,
         deleted: bool,
+        from_future: bool,
     }
     let mut known: HashMap<u32, Known> = HashMap::new();
     let mut events: BTreeMap<u32, Vec<Expected>> = BTreeMap::new();
     let mut baseline = None;
     let mut is_open = plan.baseline;
     for fact in &log.facts {
-        let rows = match fact {
-            Fact::Page { rows, .. } => one_of_each(rows),
+        let (rows, at) = match fact {
+            Fact::Page { rows, at, .. } => (one_of_each(rows), at),
             Fact::Baseline { at, .. } => {
                 baseline = Some(*at);
                 continue;
@@ -143,9 +146,15 @@ fn expected(plan: &Plan, log: &Log) -> BTreeMap<u32, Vec<Expected>> {
             let kind = match known.get(&row.key) {
                 None if row.flagged => "none",
                 None => "record.created",
-                Some(known) if row.version.is_some() && row.version < known.version => continue,
+                Some(known) if row.version.is_some() && row.version < known.version && !known.from_future => {
+                    continue;
+                }
                 Some(known) => {
-                    let newer = row.version.is_some() && row.version > known.version;
+                    // A version from the future orders nothing: any other is a later state.
+                    let newer = match row.version {
+                        Some(_) if known.from_future => row.version != known.version,
+                        version => version.is_some() && version > known.version,
+                    };
                     match (known.deleted, row.flagged) {
                         (true, true) => "none",
                         (false, true) => "record.deleted",
@@ -166,7 +175,9 @@ fn expected(plan: &Plan, log: &Log) -> BTreeMap<u32, Vec<Expected>> {
                 events.entry(row.key).or_default().push((kind, row.version, row.content));
             }
             let version = row.version.or(known.get(&row.key).and_then(|known| known.version));
-            known.insert(row.key, Known { version, content: row.content, deleted: row.flagged });
+            let from_future = plan.is_time() && version.is_some_and(|version| is_future(version, *at));
+            let (content, deleted) = (row.content, row.flagged);
+            known.insert(row.key, Known { version, content, deleted, from_future });
         }
     }
     events

@@ -167,8 +167,8 @@ impl Plan {
         let step = (versions == Versions::Iso && chance(rng, 0.3)).then(|| SECOND * rng.i64(10..=40));
         // Steps are laid by our own clock: one that is an hour ahead makes hundreds of them.
         let skew = match (date, step) {
-            (true, None) => rng.i64(-4_000..=4_000),
-            (true, Some(_)) => rng.i64(-4_000..=90),
+            (true, None) => rng.i64(-59..=4_000),
+            (true, Some(_)) => rng.i64(-59..=90),
             (false, _) => rng.i64(-59..=59),
         };
         Self {
@@ -252,7 +252,7 @@ impl Plan {
         }
         let window = if self.is_time() {
             let steps = self.step.map_or(String::new(), |step| {
-                format!(", start: 2026-09-21T14:13:00Z, step: {}s", step / SECOND)
+                format!(", start: 2023-11-14T22:13:00Z, step: {}s", step / SECOND)
             });
             format!(
                 "window: {{lookback: {}s, settle: {}s{steps}}}",

@@ -7,14 +7,20 @@ use fastrand::Rng;
 
 use super::plan::{Order, Plan, SECOND, Versions, chance};
 
-/// When every history begins, 2026-09-21T14:13:20Z: an even number of the coarsest granule.
-const BEGINNING: i64 = 1_790_000_000 * SECOND;
+/// When every history begins, 2023-11-14T22:13:20Z: an even number of the coarsest granule, and by any
+/// database's clock long past.
+const BEGINNING: i64 = 1_700_000_000 * SECOND;
 
 /// More rows make a history longer and no richer.
 const MOST_ROWS: usize = 20;
 
 /// How far in the future a row from the future is dated.
 const FUTURE: i64 = 50_000 * SECOND;
+
+/// Whether a version is one from the future.
+pub const fn is_future(version: i64, now: i64) -> bool {
+    version > now + FUTURE / 2
+}
 
 /// One state of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -172,13 +178,15 @@ impl World {
         }
         let key = settled[self.rng.usize(..settled.len())];
         let last = self.rows[&key].last().unwrap().clone();
-        let same = last.version.is_some() && self.plan.is_time() && {
-            let granule = self.plan.granule;
-            last.version.unwrap().div_euclid(granule) >= now.div_euclid(granule)
-        };
-        // A row from the future is never put right: by what the source says, all later changes are older.
-        let from_future = last.version.is_some_and(|version| self.plan.is_time() && version > now);
-        if from_future || (same && (!self.plan.same_granule || last.vanished || last.flagged)) {
+        let from_future = last.version.is_some_and(|version| self.plan.is_time() && is_future(version, now));
+        let granule = self.plan.granule;
+        let same = self.plan.is_time()
+            && !from_future
+            && last.version.is_some_and(|version| version.div_euclid(granule) >= now.div_euclid(granule));
+        // Who reads old replicas cannot tell a row from the future from one that was put right since.
+        if (from_future && self.plan.lag > 0)
+            || (same && (!self.plan.same_granule || last.vanished || last.flagged))
+        {
             return;
         }
         let likes = self.rng.f64();
