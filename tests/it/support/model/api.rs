@@ -121,13 +121,13 @@ fn page(world: &mut World, asked: &Asked, place: &Place) -> Page {
     if plan.repeats {
         repeat(world, &mut rows, at - lag, bounds);
     }
-    let next = token.map(|token| match plan.pages {
-        Pages::Cursor => token,
-        _ => {
-            let kept = ["since", "until"]
-                .map(|name| asked.param(name).map_or(String::new(), |bound| format!("{name}={bound}&")));
-            format!("?{}after={token}", kept.concat())
+    let next = token.map(|token| {
+        if plan.pages == Pages::Cursor {
+            return token;
         }
+        let kept = ["since", "until"]
+            .map(|name| asked.param(name).map_or(String::new(), |bound| format!("{name}={bound}&")));
+        format!("?{}after={token}", kept.concat())
     });
     let items: Vec<Value> = rows.iter().map(|shown| record(plan.versions, *shown)).collect();
     let body = match plan.pages {

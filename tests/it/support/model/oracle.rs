@@ -200,7 +200,7 @@ fn delivered(plan: &Plan, log: &Log, expected: &BTreeMap<u32, Vec<Expected>>) ->
     let mut wrong = Vec::new();
     let mut by_key: BTreeMap<u32, Vec<&Attempt>> = BTreeMap::new();
     let mut first_of: HashMap<&str, &Attempt> = HashMap::new();
-    let mut accepted: HashMap<&str, u32> = HashMap::new();
+    let mut accepted: HashMap<&str, Vec<u32>> = HashMap::new();
     for attempt in &log.attempts {
         let known = first_of.entry(&attempt.id).or_insert(attempt);
         if known.body != attempt.body || known.sequence != attempt.sequence || known.key != attempt.key {
@@ -213,13 +213,13 @@ fn delivered(plan: &Plan, log: &Log, expected: &BTreeMap<u32, Vec<Expected>>) ->
             wrong.push(format!("row {}: event {} came where {next} was due", attempt.key, attempt.sequence));
         }
         of_key.push(attempt);
-        if let Some(era) = accepted.get(attempt.id.as_str())
-            && *era == attempt.era
-        {
+        // A request that was under way when its sender died may arrive, and be accepted, after that.
+        let before = accepted.entry(attempt.id.as_str()).or_default();
+        if attempt.was_settled || before.contains(&attempt.number) || before.len() > attempt.deaths as usize {
             wrong.push(format!("event {} was sent again although it was accepted", attempt.id));
         }
         if attempt.accepted {
-            accepted.insert(&attempt.id, attempt.era);
+            before.push(attempt.number);
         }
     }
     let keys: BTreeSet<u32> = by_key.keys().chain(expected.keys()).copied().collect();

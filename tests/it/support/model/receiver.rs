@@ -14,8 +14,12 @@ pub struct Attempt {
     pub key: u32,
     pub sequence: i64,
     pub accepted: bool,
-    /// How often a sender had died before: its successor may not know of this answer.
-    pub era: u32,
+    /// The number that the sender gives it.
+    pub number: u32,
+    /// How often a sender had died before: its successor may not know of an answer.
+    pub deaths: u32,
+    /// The event's delivery was stored when it arrived.
+    pub was_settled: bool,
     pub body: Value,
 }
 
@@ -45,7 +49,8 @@ pub fn receive(scene: &Scene, asked: &Asked) -> Reply {
         2 => Reply::status(404),
         _ => Reply::Status(429, vec![("retry-after", "1".to_owned())], String::new()),
     };
-    let era = log.era;
-    log.attempts.push(Attempt { id, key, sequence, accepted: !refused, era, body });
+    let number = asked.header("x-onlynew-attempt").parse().unwrap();
+    let (deaths, was_settled) = (log.era, log.settled.contains(&id));
+    log.attempts.push(Attempt { id, key, sequence, accepted: !refused, number, deaths, was_settled, body });
     reply
 }
