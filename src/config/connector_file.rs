@@ -7,7 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 
 use super::{
-    account::KeyPlace,
+    account::{ClientAuth, KeyPlace},
     de::{Entries, Spanned},
     file::{AuthType, ChangesFile, WindowFile},
     stream::{ErrorAction, Missing, WaitUnit},
@@ -95,6 +95,15 @@ pub(super) struct AuthFile {
     pub(super) r#in: Option<Spanned<KeyPlace>>,
     /// A text in front of the key of `api_key`.
     pub(super) prefix: Option<Spanned<String>>,
+    /// Where the types of OAuth2 get their access tokens: an `https` URL.
+    pub(super) token_url: Option<Spanned<String>>,
+    /// What the tokens of OAuth2 may be used for, as the provider spells it.
+    pub(super) scope: Option<Spanned<String>>,
+    /// Where OAuth2's client id and secret go: into the form, or into a header.
+    #[schemars(with = "Option<ClientAuth>", extend("default" = "body"))]
+    pub(super) client_auth: Option<Spanned<ClientAuth>>,
+    /// Further parameters of a request for a token of OAuth2, such as `audience`.
+    pub(super) extra: Option<Spanned<Entries<Spanned<String>>>>,
 }
 
 /// One kind of record.
@@ -119,6 +128,8 @@ pub(super) struct StreamFile {
     pub(super) pagination: Option<Spanned<PaginationFile>>,
     /// Holds for records that the source marks as deleted; an expression over `record`.
     pub(super) deleted_when: Option<Spanned<String>>,
+    /// How often this stream may be asked, where the API limits it beside the account.
+    pub(super) rate_limit: Option<RateLimitFile>,
     /// What jobs on this stream start from.
     pub(super) defaults: Option<StreamDefaultsFile>,
 }
@@ -186,6 +197,10 @@ pub(super) struct IncrementalFile {
     /// Whether the source returns rows that stand exactly at the upper bound (`closed`) or not (`open`).
     #[schemars(extend("default" = "closed"))]
     pub(super) range_end: Option<RangeEnd>,
+    /// For a listing that is newest first and cannot be filtered: a page whose rows all stand below the window's
+    /// start ends the walk.
+    #[schemars(with = "Option<bool>", extend("default" = false))]
+    pub(super) stop_at_start: Option<Spanned<bool>>,
 }
 
 /// What a source does at a bound.
@@ -226,6 +241,18 @@ pub(super) struct PaginationFile {
     /// Where the answer says how many rows there are.
     #[schemars(with = "Option<PlaceForm>")]
     pub(super) total_path: Option<Spanned<String>>,
+    /// Holds for the answer that is the last page; an expression over `response`, `headers` (their names in
+    /// lower case) and `status`.
+    pub(super) stop_condition: Option<Spanned<String>>,
+    /// How many pages a walk may have: one that needs more fails, and is never taken for complete. Default: any
+    /// number.
+    #[schemars(with = "Option<NonZeroU32>")]
+    pub(super) max_pages: Option<Spanned<NonZeroU32>>,
+    /// Whether rows can move between two requests, because the listing is sorted by what changes or rows can go
+    /// away. Offset pages overlap then, and walks of other types are repeated until two agree. Default: true
+    /// for `offset` and `page_number`, false for the others.
+    #[schemars(with = "Option<bool>")]
+    pub(super) shifts: Option<Spanned<bool>>,
 }
 
 /// A way to the next page.
@@ -238,6 +265,8 @@ pub(super) enum PaginationType {
     PageNumber,
     /// `page.offset` grows by the rows received.
     Offset,
+    /// `window.start` becomes the version of the last row: for listings sorted by version, oldest first.
+    Keyset,
     /// `page.token` comes from the answer or its last record.
     Cursor,
     /// The `Link` header's `next`.
@@ -285,6 +314,14 @@ pub(super) struct RateLimitFile {
     /// In how long.
     #[schemars(with = "DurationForm")]
     pub(super) per: Spanned<String>,
+    /// Where an answer says how many requests are left; at 0 the next one waits.
+    #[schemars(with = "Option<PlaceForm>")]
+    pub(super) remaining: Option<Spanned<String>>,
+    /// Where the answer says until when. Default: for `per`.
+    pub(super) reset: Option<Spanned<WaitFile>>,
+    /// How many seconds to pause after an answer; an expression over `status`, `response` and `headers`
+    /// (their names in lower case). For limits that count points or costs.
+    pub(super) pause: Option<Spanned<String>>,
 }
 
 /// A source described inside a job: a connector's keys and one stream's.

@@ -19,6 +19,8 @@ mod file;
 mod fill;
 mod inputs;
 pub mod job;
+mod pagination;
+mod rate_limit;
 mod resolve;
 mod rules;
 pub mod schema;

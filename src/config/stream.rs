@@ -1,11 +1,14 @@
 //! A stream as the reader sees it: one kind of record of a vendor's API, with every template compiled and
 //! every rule checked.
 
-use std::time::Duration;
+use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
 use jiff::tz::TimeZone;
 
-use super::template::{Expression, Template};
+use super::{
+    account::RateLimit,
+    template::{Expression, Template},
+};
 use crate::domain::{json_path::JsonPath, key::KeyType, version::VersionFormat};
 
 /// How one kind of record is read.
@@ -33,6 +36,8 @@ pub struct Stream {
     pub pagination: Pagination,
     /// What answers mean that are not data, first match wins.
     pub errors: Vec<ErrorRule>,
+    /// How often it may be asked, where the vendor limits it beside the account.
+    pub rate_limit: Option<RateLimit>,
     /// Marks a record as deleted.
     pub deleted_when: Option<Expression>,
 }
@@ -72,6 +77,9 @@ pub struct Incremental {
     pub request_format: VersionFormat,
     /// The zone of values that name none, and of bounds.
     pub timezone: Option<TimeZone>,
+    /// The listing is newest first and not filtered: a page that stands below the window's start as a whole
+    /// ends the walk.
+    pub stop_at_start: bool,
 }
 
 /// A place in an answer.
@@ -92,6 +100,19 @@ pub struct Pagination {
     pub has_more: Option<Place>,
     /// The number of rows in all.
     pub total: Option<Place>,
+    /// Holds for the answer that is the last page.
+    pub stop: Option<Arc<Expression>>,
+    /// A walk that needs more pages fails.
+    pub max_pages: Option<NonZeroU32>,
+    /// Rows can move between two requests. Offset pages overlap then, and other walks are repeated.
+    pub shifts: bool,
+}
+
+impl Pagination {
+    /// Pages of a kind over rows that keep their places, without further rules.
+    pub fn plain(kind: PageKind) -> Self {
+        Self { kind, has_more: None, total: None, stop: None, max_pages: None, shifts: false }
+    }
 }
 
 /// How the next page is asked for.
@@ -108,6 +129,8 @@ pub enum PageKind {
     },
     /// `page.offset` grows by the rows received.
     Offset,
+    /// `window.start` becomes the version of the last row, which the next page brings again.
+    Keyset,
     /// `page.token` is what the answer says.
     Token(Place),
     /// `page.token` is a field of the last record of the page.
@@ -141,6 +164,10 @@ pub enum ErrorAction {
     RateLimited,
     /// Fail the run at once.
     Fail,
+    /// The access token is no longer good: renew it, then ask for the same page again, once.
+    RefreshAuth,
+    /// There are no records, as the vendor documents it: the page counts as empty.
+    Empty,
 }
 
 /// How long to wait.
@@ -157,6 +184,38 @@ pub enum WaitRule {
         /// Picks the number out of a text, by its first group.
         pattern: Option<regex_lite::Regex>,
     },
+}
+
+impl ErrorAction {
+    /// The name in the file.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Retry => "retry",
+            Self::RateLimited => "rate_limited",
+            Self::Fail => "fail",
+            Self::RefreshAuth => "refresh_auth",
+            Self::Empty => "empty",
+        }
+    }
+
+    /// Whether it waits before it asks again.
+    pub(super) const fn waits(self) -> bool {
+        matches!(self, Self::Retry | Self::RateLimited)
+    }
+}
+
+impl PartialEq for WaitRule {
+    fn eq(&self, other: &Self) -> bool {
+        let text =
+            |pattern: &Option<regex_lite::Regex>| pattern.as_ref().map(|regex| regex.as_str().to_owned());
+        match (self, other) {
+            (Self::Fixed(one), Self::Fixed(other)) => one == other,
+            (Self::From { place, unit, pattern }, Self::From { place: p, unit: u, pattern: other }) => {
+                place == p && unit == u && text(pattern) == text(other)
+            }
+            _ => false,
+        }
+    }
 }
 
 /// The unit of a wait that an answer names.

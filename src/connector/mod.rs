@@ -6,14 +6,21 @@
 mod address;
 mod auth;
 mod body;
+mod clamp;
 mod http;
 mod link;
+mod login;
+mod marks;
+mod next;
 mod pager;
 mod place;
+mod quota;
 mod reader;
 mod request;
+mod tokens;
 mod verdict;
 mod wait;
 
 pub use http::{Http, HttpError, HttpOptions};
 pub use reader::{Page, PageReader, ReadError};
+pub use tokens::Tokens;

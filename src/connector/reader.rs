@@ -1,6 +1,8 @@
 //! The pages of one run, one after another. A page that does not come is asked for again, by itself:
 //! nothing starts over, and the walk moves on only behind a page that was read (field cases C15, C16).
 
+mod access;
+
 use std::{sync::Arc, time::Duration};
 
 use minijinja::Value as Slot;
@@ -11,24 +13,27 @@ use url::Url;
 use super::{
     auth::Secrets,
     body::{
-        records::{self, RecordsError, too_many_bad},
+        records::{self, RecordsError, Rows, too_many_bad},
         text::decode,
     },
     http::{Answer, Call, Http, HttpError},
-    pager::{PageFacts, Pager},
+    marks,
+    next::PageFacts,
+    pager::Pager,
     place::header,
     request::{Values, headers_of, url_of},
-    verdict::{Reply, Verdict, judge},
+    tokens::Tokens,
+    verdict::{Reply, Verdict, judge, stops},
 };
 use crate::{
     config::{job::Job, template::template_value},
     domain::{
-        backoff::{Backoff, jittered},
+        backoff::{Backoff, Plea, jittered},
         clock::Clock,
         instant::Instant,
         page::SeenRecord,
         version::Version,
-        window::{Bounds, source_time},
+        window::{Bounds, Step, source_time},
     },
     limit::{LONGEST_WAIT, Limits},
     store::QuarantinedRecord,
@@ -36,9 +41,6 @@ use crate::{
 
 /// The longest time that one page may be waited for in all, where the source asks for patience.
 const LONGEST_PATIENCE: Duration = Duration::from_mins(30);
-
-/// The shortest such wait where the source does not say how long.
-const SHORTEST_WAIT: Duration = Duration::from_millis(100);
 
 /// A page of records.
 #[derive(Debug)]
@@ -67,6 +69,8 @@ pub enum ReadError {
     /// The source wants to be left alone for longer than a run may wait.
     #[error("{reason}")]
     RateLimited {
+        /// Who is to leave it alone: the account's bucket, or a stream's own.
+        bucket: String,
         /// Until when, by our clock.
         until: Instant,
         /// What it said.
@@ -88,6 +92,7 @@ pub struct PageReader {
     job: Arc<Job>,
     http: Http,
     limits: Arc<Limits>,
+    tokens: Arc<Tokens>,
     clock: Arc<dyn Clock>,
     secrets: Secrets,
     inputs: Slot,
@@ -102,6 +107,8 @@ pub struct PageReader {
 /// An answer that holds data.
 struct Good {
     reply: Reply,
+    /// The answer says by itself that there are no records.
+    is_empty: bool,
     url: Url,
     asked_at: Instant,
     answered_at: Instant,
@@ -115,6 +122,8 @@ struct Spent {
     pleas: u32,
     patience: Duration,
     plain: bool,
+    /// The request was repeated with a fresh access token.
+    renewed: bool,
 }
 
 impl PageReader {
@@ -124,11 +133,12 @@ impl PageReader {
             backoff: Backoff::default(),
             http,
             limits,
+            tokens: Arc::default(),
             clock,
             secrets: Secrets::of(&job.account.auth),
             inputs: template_value(&Value::Object(job.inputs.clone())),
             window: [Value::Null, Value::Null],
-            pager: Pager::new(job.stream.pagination.clone()),
+            pager: Pager::new(job.stream.pagination.clone(), None),
             number: 0,
             requests: 0,
             rows: 0,
@@ -137,16 +147,33 @@ impl PageReader {
         }
     }
 
+    /// The same with the access tokens of this process, which are kept in its store.
+    #[must_use]
+    pub fn with_tokens(mut self, tokens: Arc<Tokens>) -> Self {
+        self.tokens = tokens;
+        self
+    }
+
     /// Begins a walk over the records within these bounds, from its first page.
     pub fn begin(&mut self, bounds: Bounds) {
-        let spelled = |bound: Option<Version>| match (&self.job.stream.incremental, bound) {
+        let stops_at_start = self.job.stream.incremental.as_ref().is_some_and(|rule| rule.stop_at_start);
+        self.window = [self.spelled(bounds.start), self.spelled(bounds.end)];
+        self.pager = Pager::new(self.job.stream.pagination.clone(), bounds.start.filter(|_| stops_at_start));
+    }
+
+    /// A bound as the API spells it; null where there is none.
+    fn spelled(&self, bound: Option<Version>) -> Value {
+        match (&self.job.stream.incremental, bound) {
             (Some(incremental), Some(bound)) => {
                 incremental.request_format.write(bound, incremental.timezone.as_ref())
             }
             _ => Value::Null,
-        };
-        self.window = [spelled(bounds.start), spelled(bounds.end)];
-        self.pager = Pager::new(self.job.stream.pagination.clone());
+        }
+    }
+
+    /// The bounds of a walk that goes on at a version, which is asked for again.
+    fn bounds_from(&self, version: Version) -> Bounds {
+        self.job.window.bounds(Step { from: Some(version), to: None })
     }
 
     /// How many requests were sent, repeated ones and redirects included.
@@ -157,9 +184,13 @@ impl PageReader {
     /// The next page; `None` after the last one. The first page comes even where it is empty. After an
     /// error the same page is asked for again.
     pub async fn next_page(&mut self) -> Result<Option<Page>, ReadError> {
-        let Some((position, url)) = self.pager.ask() else { return Ok(None) };
+        let asked = self.pager.ask().map_err(|error| self.failed(None, &error.to_string()))?;
+        let Some((position, url)) = asked else { return Ok(None) };
         let stream = Arc::clone(&self.job.stream);
-        let values = Values::new(&self.job.inputs, &self.window, position);
+        let moved = position.from.map(|from| self.spelled(self.bounds_from(from).start));
+        let [start, end] = &self.window;
+        let window = [moved.as_ref().unwrap_or(start).clone(), end.clone()];
+        let values = Values::new(&self.job.inputs, &window, position);
         let made = url
             .map_or_else(|| url_of(&stream, &values), |url| Ok(url.clone()))
             .and_then(|url| headers_of(&stream, &values).map(|headers| (url, headers)));
@@ -185,11 +216,11 @@ impl PageReader {
         let job = Arc::clone(&self.job);
         let mut spent = Spent::default();
         loop {
-            if let Err(held) = self.limits.admit(&job.account).await {
-                return Err(self.parked(url, held.until, "the source asked to be left alone"));
-            }
+            let credential = self.may_ask(&mut spent, url).await?;
             let asked_at = self.clock.now();
-            let call = Call { url, headers, auth: &job.account.auth, plain: spent.plain };
+            // Built for every attempt anew: a token may have run out since the last one.
+            let auth = credential.as_ref().map_or(&job.account.auth, |credential| &credential.auth);
+            let call = Call { url, headers, auth, plain: spent.plain };
             let answer = match self.http.get(&call, self.clock.as_ref(), &mut self.requests).await {
                 Ok(answer) => answer,
                 Err(error) if error.may_pass() => {
@@ -204,13 +235,19 @@ impl PageReader {
             let date = date_of(&headers);
             let text = decode(body, header(&headers, "content-type").as_deref());
             let reply = Reply::new(status, headers, text, date.unwrap_or(begun_at), &self.secrets);
-            match judge(&job.stream, &self.inputs, &reply) {
-                Verdict::Data => {
+            self.heed_quotas(url, &reply)?;
+            let verdict = judge(&job.stream, &self.inputs, &reply);
+            match verdict {
+                Verdict::Data | Verdict::Empty => {
+                    let is_empty = matches!(verdict, Verdict::Empty);
                     let source_time = source_time(asked_at, begun_at, date);
-                    return Ok(Good { reply, url: from, asked_at, answered_at, source_time });
+                    return Ok(Good { reply, is_empty, url: from, asked_at, answered_at, source_time });
                 }
-                Verdict::RateLimited { wait, reason } => self.be_patient(&mut spent, url, wait, &reason)?,
+                Verdict::RateLimited { plea, reason } => self.be_patient(&mut spent, url, plea, &reason)?,
                 Verdict::Retry { wait, reason } => self.wait_out(&mut spent, url, wait, &reason).await?,
+                Verdict::RefreshAuth { reason } => {
+                    self.renew(&mut spent, url, credential.as_ref(), &reason).await?;
+                }
                 Verdict::Fail { reason } => return Err(self.failed(Some(url), &reason)),
             }
         }
@@ -231,7 +268,7 @@ impl PageReader {
         }
         // Before jitter is added, which very long waits have no room for.
         if let Some(wait) = wait.filter(|wait| *wait > LONGEST_WAIT) {
-            return Err(self.parked(url, self.clock.now().plus(wait), reason));
+            return Err(self.parked(url, &self.job.account.bucket, self.clock.now().plus(wait), reason));
         }
         let random = self.limits.random();
         let wait =
@@ -243,21 +280,14 @@ impl PageReader {
 
     /// Shuts the account's gate, behind which this page waits like everybody else. Such waits spend no
     /// try, but neither they nor their sum may be endless.
-    fn be_patient(
-        &self,
-        spent: &mut Spent,
-        url: &Url,
-        wait: Option<Duration>,
-        reason: &str,
-    ) -> Result<(), ReadError> {
+    fn be_patient(&self, spent: &mut Spent, url: &Url, plea: Plea, reason: &str) -> Result<(), ReadError> {
         spent.pleas = spent.pleas.saturating_add(1);
-        let wait =
-            wait.unwrap_or_else(|| self.backoff.wait(spent.pleas, self.limits.random()).max(SHORTEST_WAIT));
+        let wait = plea.wait(spent.pleas, self.backoff, self.limits.random());
         spent.patience = spent.patience.saturating_add(wait);
         let until = self.clock.now().plus(wait);
         self.limits.hold(&self.job.account.bucket, until);
         if wait > LONGEST_WAIT || spent.patience > LONGEST_PATIENCE {
-            return Err(self.parked(url, until, reason));
+            return Err(self.parked(url, &self.job.account.bucket, until, reason));
         }
         self.log_wait(wait, reason);
         Ok(())
@@ -283,14 +313,30 @@ impl PageReader {
             let beginning = self.secrets.excerpt(body.get(), 200);
             self.failed(url, &format!("{error}; it begins with `{beginning}`"))
         };
-        let rows = records::rows(body, stream).map_err(failed)?;
-        let read = records::read(&rows, stream, &self.inputs, good.reply.damaged).map_err(failed)?;
+        let rows = if good.is_empty {
+            Rows { rows: Vec::new(), is_list: true }
+        } else {
+            records::rows(body, stream).map_err(failed)?
+        };
+        let marks = marks::of(&rows.rows, stream, &self.job.ignored);
+        // Where pages overlap, what a page brings again is no record of its own.
+        let fresh: Vec<&RawValue> = rows
+            .rows
+            .iter()
+            .zip(self.pager.fresh(&marks))
+            .filter_map(|(row, is_fresh)| is_fresh.then_some(*row))
+            .collect();
+        let fresh = Rows { rows: fresh, is_list: rows.is_list };
+        let read = records::read(&fresh, stream, &self.inputs, good.reply.damaged).map_err(failed)?;
         let (all, bad) =
-            (self.rows.saturating_add(rows.rows.len()), self.bad.saturating_add(read.quarantined.len()));
+            (self.rows.saturating_add(fresh.rows.len()), self.bad.saturating_add(read.quarantined.len()));
         if let Some(first) = read.quarantined.first().filter(|_| too_many_bad(bad, all)) {
             return Err(failed(RecordsError::TooManyBad { bad, rows: all, reason: first.reason.clone() }));
         }
-        let facts = PageFacts { url: &good.url, body, headers: &good.reply.headers, rows: &rows.rows };
+        let stops = stops(stream, &self.inputs, &good.reply)
+            .map_err(|error| self.failed(url, &format!("`stop_condition` fails: {error}")))?;
+        let (headers, rows, marks) = (&good.reply.headers, &rows.rows, &marks);
+        let facts = PageFacts { url: &good.url, body, headers, rows, marks, stops };
         if let Err(error) = self.pager.advance(&facts) {
             return Err(self.failed(url, &error.to_string()));
         }
@@ -307,7 +353,7 @@ impl PageReader {
             number: self.number.saturating_add(1),
             records: read.records,
             quarantined: read.quarantined,
-            rows: rows.rows.len(),
+            rows: rows.len(),
             max_version: read.max_version,
             asked_at: good.asked_at,
             answered_at: good.answered_at,
@@ -315,9 +361,9 @@ impl PageReader {
         })
     }
 
-    fn parked(&self, url: &Url, until: Instant, reason: &str) -> ReadError {
+    fn parked(&self, url: &Url, bucket: &str, until: Instant, reason: &str) -> ReadError {
         let reason = format!("{reason}; the account may ask again at {until}");
-        ReadError::RateLimited { until, reason: self.reason(Some(url), &reason) }
+        ReadError::RateLimited { bucket: bucket.to_owned(), until, reason: self.reason(Some(url), &reason) }
     }
 
     fn failed(&self, url: Option<&Url>, reason: &str) -> ReadError {

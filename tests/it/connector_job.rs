@@ -1,6 +1,7 @@
 //! Jobs made by hand, a clock that counts waits instead of waiting, and a walk over all pages.
 
 use std::{
+    num::NonZeroU32,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -23,6 +24,7 @@ use onlynew::{
         event::ChangeKind,
         fires::Schedule,
         instant::Instant,
+        json_path::JsonPath,
         key::KeyType,
         version::{Version, VersionFormat},
         window::{Bounds, WindowRule},
@@ -49,10 +51,11 @@ impl CountingClock {
         Arc::new(Self { now: Mutex::new(START), waits: Mutex::default() })
     }
 
-    /// The waits so far, in seconds, rounded up.
+    /// The waits so far, in seconds, rounded up. Those of a pace too fast to be felt are left out.
     pub fn waits(&self) -> Vec<u64> {
         let whole = |wait: &Duration| wait.as_secs() + u64::from(wait.subsec_micros() > 0);
-        self.waits.lock().unwrap().iter().map(whole).collect()
+        let waits = self.waits.lock().unwrap();
+        waits.iter().filter(|wait| **wait >= Duration::from_millis(1)).map(whole).collect()
     }
 }
 
@@ -76,6 +79,8 @@ pub struct Draft {
     pub rate_limit: Option<RateLimit>,
     pub inputs: Map<String, Value>,
     pub options: HttpOptions,
+    pub ignored: Vec<JsonPath>,
+    open_start: bool,
 }
 
 impl Draft {
@@ -91,15 +96,30 @@ impl Draft {
                 key_type: KeyType::Loose,
                 incremental: None,
                 bounded: false,
-                pagination: Pagination { kind: PageKind::Single, has_more: None, total: None },
+                pagination: Pagination::plain(PageKind::Single),
                 errors: Vec::new(),
+                rate_limit: None,
                 deleted_when: None,
             },
             auth: Auth::None,
             rate_limit: None,
             inputs: Map::new(),
             options: HttpOptions::default(),
+            ignored: Vec::new(),
+            open_start: false,
         }
+    }
+
+    /// Leaves a place out of the content.
+    pub fn ignore(mut self, path: &str) -> Self {
+        self.ignored.push(path.parse().unwrap());
+        self
+    }
+
+    /// A source that leaves out rows at the bound itself.
+    pub fn open_start(mut self) -> Self {
+        self.open_start = true;
+        self
     }
 
     pub fn path(mut self, path: &str) -> Self {
@@ -137,6 +157,31 @@ impl Draft {
         self
     }
 
+    /// The same over rows that can move between its pages.
+    pub fn shifting(mut self, kind: PageKind) -> Self {
+        self.stream.pagination.shifts = true;
+        self.pages(kind)
+    }
+
+    pub fn stop_condition(mut self, rule: &str) -> Self {
+        let inputs = INPUTS.map(str::to_owned);
+        let rule = Expression::parse(rule, Scope::Answer { inputs: &inputs }).unwrap();
+        self.stream.pagination.stop = Some(Arc::new(rule));
+        self
+    }
+
+    pub fn max_pages(mut self, most: u32) -> Self {
+        self.stream.pagination.max_pages = NonZeroU32::new(most);
+        self
+    }
+
+    /// Versions of a listing that is newest first and not filtered.
+    pub fn newest_first(self, format: VersionFormat) -> Self {
+        let mut draft = self.versions(format);
+        draft.stream.incremental.as_mut().unwrap().stop_at_start = true;
+        draft
+    }
+
     pub fn has_more(mut self, path: &str) -> Self {
         self.stream.pagination.has_more = Some(body(path));
         self
@@ -153,6 +198,7 @@ impl Draft {
             format,
             request_format: format,
             timezone: None,
+            stop_at_start: false,
         });
         self
     }
@@ -211,13 +257,13 @@ impl Draft {
                 step: None,
                 granularity: Duration::ZERO,
                 precision: 1,
-                open_start: false,
+                open_start: self.open_start,
                 open_end: false,
                 is_time: true,
             },
             first_run: FirstRun::Emit,
             detect: Detect::Version,
-            ignored: Vec::new(),
+            ignored: self.ignored,
             emit: ChangeKind::ALL.to_vec(),
             destination: Arc::new(destination),
         };
@@ -241,21 +287,25 @@ impl Draft {
 
     /// Reads all pages on a clock.
     pub async fn read_on(self, clock: &Arc<CountingClock>) -> Walk {
-        let mut reader = self.reader(None, clock);
-        let mut walk = Walk { pages: Vec::new(), error: None, requests: 0 };
-        loop {
-            match reader.next_page().await {
-                Ok(Some(page)) => walk.pages.push(page),
-                Ok(None) => break,
-                Err(error) => {
-                    walk.error = Some(error);
-                    break;
-                }
+        walk(self.reader(None, clock)).await
+    }
+}
+
+/// Reads all pages.
+pub async fn walk(mut reader: PageReader) -> Walk {
+    let mut walk = Walk { pages: Vec::new(), error: None, requests: 0 };
+    loop {
+        match reader.next_page().await {
+            Ok(Some(page)) => walk.pages.push(page),
+            Ok(None) => break,
+            Err(error) => {
+                walk.error = Some(error);
+                break;
             }
         }
-        walk.requests = reader.requests();
-        walk
     }
+    walk.requests = reader.requests();
+    walk
 }
 
 /// The pages of a walk, and how it ended.

@@ -8,6 +8,8 @@
 )]
 
 mod cases_delivery;
+mod cases_limits;
+mod cases_pages;
 mod cases_reading;
 mod cases_running;
 mod cases_windows;
@@ -17,6 +19,10 @@ mod connector;
 mod connector_errors;
 mod connector_job;
 mod connector_limits;
+mod connector_login;
+mod connector_oauth;
+mod connector_pages;
+mod connector_quota;
 mod connector_wire;
 mod decide_model;
 mod floors;
@@ -25,4 +31,5 @@ mod store_jobs;
 mod store_open;
 mod store_outbox;
 mod store_pages;
+mod store_tokens;
 mod support;
