@@ -58,6 +58,13 @@ impl Database {
         Self { url, place: Place::Sqlite { _folder: folder } }
     }
 
+    /// A SQLite file that costs no disk where the machine has a folder in memory: for tests by the thousand.
+    pub fn sqlite_in_memory() -> Self {
+        let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let url = format!("sqlite://{}", folder.path().join("onlynew.db").display());
+        Self { url, place: Place::Sqlite { _folder: folder } }
+    }
+
     /// A PostgreSQL database; `None` where there is no cluster to make it on.
     pub async fn postgres() -> Option<Self> {
         let Ok(admin) = std::env::var("ONLYNEW_TEST_POSTGRES") else {
