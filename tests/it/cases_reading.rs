@@ -224,7 +224,7 @@ async fn c11_a_rate_limit_that_calls_itself_200_is_waited_for(database: Database
     let rig = Rig::new(database, job, move |asked| {
         let time = times.fetch_add(1, Ordering::SeqCst);
         match bodies.get(time / 2) {
-            Some((body, _)) if time % 2 == 0 => Reply::Status(
+            Some((body, _)) if time.is_multiple_of(2) => Reply::Status(
                 200,
                 vec![("content-type", "application/json".into()), ("x-wait", "7".into())],
                 body.to_string(),
