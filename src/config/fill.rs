@@ -2,6 +2,7 @@
 //! in the text: a value cannot change the structure of the file. `$${` stands for a plain `${`.
 
 use std::{
+    cell::RefCell,
     fs,
     io::{self, Read},
     path::Path,
@@ -22,6 +23,8 @@ pub(super) struct Filler<'a> {
     /// Where relative paths start.
     pub(super) folder: &'a Path,
     pub(super) problems: &'a Problems,
+    /// Takes the values that were filled in.
+    pub(super) filled: &'a RefCell<Vec<String>>,
 }
 
 impl Filler<'_> {
@@ -67,7 +70,10 @@ impl Filler<'_> {
             };
             named = true;
             match self.value(name, span) {
-                Some(value) => filled.push_str(&value),
+                Some(value) => {
+                    filled.push_str(&value);
+                    self.filled.borrow_mut().push(value);
+                }
                 None => whole = false,
             }
             rest = tail;

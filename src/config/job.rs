@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use secrecy::SecretString;
+
 use super::{account::Account, destination::Destination, stream::Stream};
 use crate::domain::{
     decide::Detect, event::ChangeKind, fires::Schedule, json_path::JsonPath, version::VersionFormat,
@@ -35,6 +37,8 @@ pub struct Job {
     pub emit: Vec<ChangeKind>,
     /// Where events go.
     pub destination: Arc<Destination>,
+    /// What was filled in from outside the file: nothing that is shown may hold it.
+    pub hidden: Arc<[SecretString]>,
 }
 
 impl Job {

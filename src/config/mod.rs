@@ -31,7 +31,9 @@ mod text;
 mod tree;
 mod values;
 
-use std::{collections::BTreeMap, path::Path, sync::Arc};
+use std::{cell::RefCell, collections::BTreeMap, path::Path, sync::Arc};
+
+use secrecy::SecretString;
 
 pub use error::{ConfigError, ConfigErrors};
 
@@ -92,12 +94,14 @@ fn resolve_text(
 ) -> Option<Resolved> {
     let file = problems.open(name, text);
     let mut tree = tree::parse(file, text, problems)?;
-    Filler { env, folder, problems }.fill(&mut tree);
+    let filled = RefCell::default();
+    Filler { env, folder, problems, filled: &filled }.fill(&mut tree);
+    let hidden: Arc<[SecretString]> = filled.into_inner().into_iter().map(SecretString::from).collect();
     if !Checker::new(&schema::JOBS, problems).document(&mut tree) {
         return None;
     }
     match de::from_node::<file::JobsFile>(&tree) {
-        Ok(jobs) => Resolver::new(Catalog::beside(folder), folder, problems).config(jobs),
+        Ok(jobs) => Resolver::new(Catalog::beside(folder), folder, hidden, problems).config(jobs),
         Err(error) => {
             problems.add(Problem::new(tree.span, error.to_string()));
             None

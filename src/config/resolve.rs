@@ -3,6 +3,8 @@
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
+use secrecy::SecretString;
+
 use super::{
     account::Account,
     accounts::Accounts,
@@ -28,6 +30,7 @@ const DEFAULT_STORE: &str = "sqlite://onlynew.db";
 pub(super) struct Resolver<'a> {
     catalog: Catalog,
     folder: &'a Path,
+    hidden: Arc<[SecretString]>,
     problems: &'a Problems,
     accounts: Accounts,
     destinations: Destinations,
@@ -53,10 +56,16 @@ impl Asker {
 }
 
 impl<'a> Resolver<'a> {
-    pub(super) fn new(catalog: Catalog, folder: &'a Path, problems: &'a Problems) -> Self {
+    pub(super) fn new(
+        catalog: Catalog,
+        folder: &'a Path,
+        hidden: Arc<[SecretString]>,
+        problems: &'a Problems,
+    ) -> Self {
         Self {
             catalog,
             folder,
+            hidden,
             problems,
             accounts: Accounts::default(),
             destinations: Destinations::default(),
@@ -161,6 +170,7 @@ impl<'a> Resolver<'a> {
             ignored: changes.ignored,
             emit: changes.emit,
             destination: destination?,
+            hidden: Arc::clone(&self.hidden),
         })
     }
 

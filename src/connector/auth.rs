@@ -105,6 +105,16 @@ impl Secrets {
         }
     }
 
+    /// The same, and the values that were filled in from outside the file. Short ones are words like any
+    /// other, and stay.
+    #[must_use]
+    pub fn and(mut self, hidden: &[SecretString]) -> Self {
+        let long =
+            hidden.iter().map(|value| value.expose_secret().to_owned()).filter(|value| value.len() >= 6);
+        self.add(long.collect());
+        self
+    }
+
     fn add(&mut self, mut plain: Vec<String>) {
         let escaped: Vec<String> = plain.iter().map(|secret| encoded(secret).into_owned()).collect();
         plain.extend(escaped);

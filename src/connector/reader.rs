@@ -135,7 +135,7 @@ impl PageReader {
             limits,
             tokens: Arc::default(),
             clock,
-            secrets: Secrets::of(&job.account.auth),
+            secrets: Secrets::of(&job.account.auth).and(&job.hidden),
             inputs: template_value(&Value::Object(job.inputs.clone())),
             window: [Value::Null, Value::Null],
             pager: Pager::new(job.stream.pagination.clone(), None),

@@ -10,7 +10,7 @@ use crate::{
     both,
     support::{
         database::Database,
-        rig::{Job, Rig, page_of},
+        rig::{Job, Rig, SECRET, page_of},
         server::Reply,
     },
 };
@@ -134,7 +134,19 @@ async fn an_absurd_retry_after_holds_for_a_day_at_most(database: Database) {
     assert!(held <= rig.clock.now().plus(Duration::from_hours(24)).micros());
 }
 
+async fn nothing_that_was_filled_in_from_the_environment_is_shown(database: Database) {
+    let job = Job { query: r#"{apikey: "${SECRET}", cursor: "{{ page.token }}"}"#, ..Job::default() };
+    let rig =
+        Rig::new(database, job, |asked| Reply::Status(403, Vec::new(), asked.param("apikey").to_owned()))
+            .await;
+    let reason = rig.sync().await.report.reason.unwrap();
+    assert_eq!(rig.source.asked()[0].param("apikey"), SECRET);
+    assert!(reason.contains("403") && !reason.contains(SECRET), "{reason}");
+    assert!(!rig.database.texts("SELECT reason FROM run").await[0].contains(SECRET));
+}
+
 both!(
+    nothing_that_was_filled_in_from_the_environment_is_shown,
     a_run_that_was_stopped_goes_on_at_the_next_start,
     a_run_that_a_kill_cut_off_goes_on_at_the_next_start,
     a_last_fire_from_the_future_silences_nothing,

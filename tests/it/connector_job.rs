@@ -266,6 +266,7 @@ impl Draft {
             ignored: self.ignored,
             emit: ChangeKind::ALL.to_vec(),
             destination: Arc::new(destination),
+            hidden: Arc::new([]),
         };
         (Arc::new(job), http)
     }
