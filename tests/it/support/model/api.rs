@@ -92,8 +92,7 @@ fn page(world: &mut World, asked: &Asked, place: &Place) -> Page {
     let [since, until] =
         ["since", "until"].map(|name| asked.param(name).map(|text| bound(plan.versions, text)));
     let bounds = (since, until);
-    // Where rows are counted, a walk is over the rows as they were when it began.
-    let at = if plan.pages.by_row() { world.now } else { world.trip().walk_at };
+    let at = if plan.pages.by_row() || plan.shifts { world.now } else { world.trip().walk_at };
     let lag = if plan.pages.by_row() && plan.lag > 0 { world.rng.i64(0..=plan.lag) } else { plan.lag };
     let all = world.listing(at - lag, bounds);
     let start = match place {
@@ -105,6 +104,8 @@ fn page(world: &mut World, asked: &Asked, place: &Place) -> Page {
     let size = match plan.pages {
         Pages::Single => all.len(),
         Pages::Number => plan.page_size,
+        // A page that starts again at the last row read and holds nothing else is the end.
+        Pages::Offset { .. } if plan.shifts => world.rng.usize(2..=plan.page_size + 1),
         // The size that was asked for is a wish.
         _ => world.rng.usize(1..=plan.page_size),
     };

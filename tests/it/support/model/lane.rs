@@ -10,7 +10,7 @@ use fastrand::Rng;
 use futures::FutureExt;
 use onlynew::{
     config::{self, job::Job},
-    connector::{Http, HttpOptions},
+    connector::{Http, HttpOptions, Tokens},
     domain::run::RunStatus,
     engine::{Engine, RunReport, Trigger},
     limit::Limits,
@@ -181,6 +181,7 @@ impl Lane {
             store: Arc::clone(&self.store),
             http: self.http.clone(),
             limits: Arc::new(Limits::new(Arc::clone(&clock) as _).with_random(|| 0.5)),
+            tokens: Arc::new(Tokens::kept_in(Arc::clone(&self.store))),
             clock,
             owner: format!("worker-{}", self.scene.log().era),
             fresh: watch::Sender::new(0),

@@ -30,9 +30,9 @@ pub enum Pages {
     Link,
     /// The same as a URL in the body.
     NextUrl,
-    /// Rows are counted from the start, with or without a total; the listing stands still during a walk.
+    /// Rows are counted from the start, with or without a total.
     Offset { total: bool },
-    /// Pages are counted from 1; the listing stands still during a walk.
+    /// Pages are counted from 1.
     Number,
     /// One page holds everything.
     Single,
@@ -68,6 +68,8 @@ pub struct Plan {
     pub lookback: i64,
     pub settle: i64,
     pub pages: Pages,
+    /// Rows move between the pages of a walk, where they are counted; else the listing stands still for it.
+    pub shifts: bool,
     pub order: Order,
     pub page_size: usize,
     /// Rows exactly at the lower bound are left out.
@@ -159,8 +161,9 @@ impl Plan {
         let late = if same_granule && detect == Detect::Version { settle } else { lookback + settle - lag };
         // A counter has no lookback, so that the highest one seen proves what is below it only where rows
         // that change move to the end.
+        let shifts = !pages.by_row() && pages != Pages::Single && chance(rng, 0.6);
         let order = match versions {
-            Versions::Counter if pages.by_row() => Order::Oldest,
+            Versions::Counter if pages.by_row() || shifts => Order::Oldest,
             _ => pick(rng, &[Order::Oldest, Order::Oldest, Order::Newest, Order::None]),
         };
         let date = chance(rng, 0.7);
@@ -180,6 +183,7 @@ impl Plan {
             lookback,
             settle,
             pages,
+            shifts,
             order,
             page_size: rng.usize(1..=4),
             open_start: versions != Versions::None && chance(rng, 0.25),
@@ -216,16 +220,20 @@ impl Plan {
             (_, None) => r#"since: "{{ window.start }}", "#,
             (_, Some(_)) => r#"since: "{{ window.start }}", until: "{{ window.end }}", "#,
         };
+        let counted;
         let (query, pagination) = match pages {
             Pages::Cursor => (r#"after: "{{ page.token }}""#, "{type: cursor, token_path: $.next}"),
             Pages::Link => ("", "{type: link_header}"),
             Pages::NextUrl => ("", "{type: next_url, next_url_path: $.next}"),
-            Pages::Offset { total: true } => {
-                (r#"offset: "{{ page.offset }}""#, "{type: offset, total_path: $.total}")
+            Pages::Offset { total } => {
+                let total = if *total { ", total_path: $.total" } else { "" };
+                counted = format!("{{type: offset{total}, shifts: {}}}", self.shifts);
+                (r#"offset: "{{ page.offset }}""#, counted.as_str())
             }
-            Pages::Offset { total: false } => (r#"offset: "{{ page.offset }}""#, "{type: offset}"),
             Pages::Number => {
-                (r#"page: "{{ page.number }}""#, "{type: page_number, total_pages_path: $.pages}")
+                counted =
+                    format!("{{type: page_number, total_pages_path: $.pages, shifts: {}}}", self.shifts);
+                (r#"page: "{{ page.number }}""#, counted.as_str())
             }
             Pages::Single => ("", "{type: none}"),
         };

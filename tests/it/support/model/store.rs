@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use onlynew::{
     domain::{delivery::Next, instant::Instant, version::Version},
     store::{
-        Attempt, ClaimedEvent, JobId, JobLease, JobRow, JobView, NewRun, PageCommit, PageOutcome, Progress,
-        RunEnd, RunId, Store, StoreError,
+        Attempt, ClaimedEvent, JobId, JobLease, JobRow, JobView, NewRun, NewToken, PageCommit, PageOutcome,
+        Progress, RunEnd, RunId, Store, StoreError, StoredToken,
     },
 };
 
@@ -193,6 +193,10 @@ watched! {
     next_due(destination: &str) -> Option<Duration>;
     hold_account(account: &str, until: Instant, reason: &str) -> ();
     held_until(account: &str) -> Option<Instant>;
+    account_token(account: &str) -> Option<StoredToken>;
+    claim_token(account: &str, number: i64, ttl: Duration) -> bool;
+    store_token(account: &str, number: i64, token: &NewToken) -> bool;
+    release_token(account: &str, number: i64) -> ();
     job_view(name: &str) -> Option<JobView>;
     job_views() -> Vec<JobView>;
 }
