@@ -30,8 +30,9 @@ pub struct Clamp {
 /// The sizes of a walk's pages so far.
 #[derive(Debug, Default)]
 pub struct Sizes {
-    /// What the first page was short of; the outer `None` before it came.
-    first: Option<Option<Clamp>>,
+    has_begun: bool,
+    /// What the first page was short of.
+    first: Option<Clamp>,
     clamp: Option<Clamp>,
 }
 
@@ -40,16 +41,14 @@ impl Sizes {
     /// `fresh` rows on a page behind it do.
     pub fn note(&mut self, url: &Url, rows: usize, fresh: usize) {
         let received = rows as u64;
-        match &mut self.first {
-            None => {
-                let asked = url.query_pairs().find_map(|(name, value)| {
-                    SIZE_NAMES.contains(&name.to_ascii_lowercase().as_str()).then(|| value.parse().ok())?
-                });
-                let is_smaller = |asked: &u64| *asked > received && received > 0;
-                self.first = Some(asked.filter(is_smaller).map(|asked| Clamp { asked, received }));
-            }
-            Some(clamp) if fresh > 0 => self.clamp = clamp.take(),
-            Some(_) => {}
+        if !std::mem::replace(&mut self.has_begun, true) {
+            let asked = url.query_pairs().find_map(|(name, value)| {
+                SIZE_NAMES.contains(&name.to_ascii_lowercase().as_str()).then(|| value.parse().ok())?
+            });
+            let is_smaller = |asked: &u64| *asked > received && received > 0;
+            self.first = asked.filter(is_smaller).map(|asked| Clamp { asked, received });
+        } else if fresh > 0 {
+            self.clamp = self.first.take();
         }
     }
 

@@ -143,8 +143,11 @@ mod tests {
         ids.into_iter().map(|id| mark(id, 1)).collect()
     }
 
+    /// The rows of each page.
+    type Pages<'a> = &'a [&'a [u8]];
+
     /// Walks over these pages; returns the offsets that were asked for and how it ended.
-    fn walk(pages: &[&[u8]], total: Option<u64>) -> (Vec<u64>, Result<Turn, WalkError>) {
+    fn walk(pages: Pages<'_>, total: Option<u64>) -> (Vec<u64>, Result<Turn, WalkError>) {
         let mut walk = Anchored::default();
         let mut asked = Vec::new();
         let mut turn = Ok(Turn::Ask(0));
@@ -159,7 +162,7 @@ mod tests {
     fn each_page_starts_at_the_last_row_received() {
         let over = Ok(Turn::Over);
         // pages, total, offsets asked for
-        let cases: [(&[&[u8]], Option<u64>, &[u64], &str); 7] = [
+        let cases: [(Pages<'_>, Option<u64>, &[u64], &str); 7] = [
             (&[&[]], None, &[0], "an empty first page is the end"),
             (&[&[1, 2, 3], &[3]], None, &[0, 2], "the last row alone is the end"),
             (&[&[1, 2, 3], &[3, 4, 5], &[5, 6], &[6]], None, &[0, 2, 4, 5], "a short page is not"),

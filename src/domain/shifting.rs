@@ -75,7 +75,8 @@ impl Reader for ByNumber {
         keep(rows, &self.walk.fresh(&marks), read);
         self.page += 1;
         self.walk.page(&marks).unwrap();
-        if !rows.is_empty() && !(self.tells_more && self.page * size >= listing.len()) {
+        let is_last = rows.is_empty() || (self.tells_more && self.page * size >= listing.len());
+        if !is_last {
             return Went::On;
         }
         self.page = 0;

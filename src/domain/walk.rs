@@ -261,9 +261,10 @@ pub(super) mod tests {
         assert_eq!(pages_until_stalled(&|_| vec![mark(1, 1), mark(2, 1)]), Some(3), "the same page");
         assert_eq!(pages_until_stalled(&|number| vec![mark(number % 3, 1)]), Some(13), "in circles");
         assert_eq!(pages_until_stalled(&|number| vec![mark(number % 3, i64::from(number))]), None);
-        let now_and_then = |number: u8| vec![mark(if number % 9 == 0 { number } else { number % 2 }, 1)];
+        let now_and_then =
+            |number: u8| vec![mark(if number.is_multiple_of(9) { number } else { number % 2 }, 1)];
         assert_eq!(pages_until_stalled(&now_and_then), None);
-        let sparse = |number: u8| if number % 100 == 0 { vec![mark(number, 1)] } else { Vec::new() };
+        let sparse = |number: u8| if number.is_multiple_of(100) { vec![mark(number, 1)] } else { Vec::new() };
         assert_eq!(pages_until_stalled(&sparse), None);
     }
 }

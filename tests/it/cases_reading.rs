@@ -218,19 +218,23 @@ async fn c11_a_rate_limit_that_calls_itself_200_is_waited_for(database: Database
         (json!({"status_code": 429, "error_message": "budget exhausted, reset in 16 seconds"}), 16),
     ];
     let job = Job { source: RULES, ..Job::default() };
+    // Each of the three pages is refused once: a source that goes on refusing is waited for longer.
     let times = Arc::new(AtomicUsize::new(0));
     let bodies = answers.clone();
-    let rig = Rig::new(database, job, move |asked| match bodies.get(times.fetch_add(1, Ordering::SeqCst)) {
-        Some((body, _)) => Reply::Status(
-            200,
-            vec![("content-type", "application/json".into()), ("x-wait", "7".into())],
-            body.to_string(),
-        ),
-        None => page_of(&C01, asked, 10),
+    let rig = Rig::new(database, job, move |asked| {
+        let time = times.fetch_add(1, Ordering::SeqCst);
+        match bodies.get(time / 2) {
+            Some((body, _)) if time.is_multiple_of(2) => Reply::Status(
+                200,
+                vec![("content-type", "application/json".into()), ("x-wait", "7".into())],
+                body.to_string(),
+            ),
+            _ => page_of(&C01, asked, 2),
+        }
     })
     .await;
     let report = rig.sync().await.report;
-    assert_eq!((report.status, report.requests, report.counts.created), (RunStatus::Ok, 4, 5));
+    assert_eq!((report.status, report.requests, report.counts.created), (RunStatus::Ok, 6, 5));
     let waits = rig.clock.waits.lock().unwrap().clone();
     for (_, seconds) in answers {
         let held = |wait: &&std::time::Duration| (seconds..=seconds * 5 / 4 + 1).contains(&wait.as_secs());
