@@ -38,6 +38,7 @@ struct Line {
     unchanged: u64,
     stale: u64,
     quarantined: u64,
+    skipped: u64,
     events: u64,
     delivered: u64,
     pending: u64,
@@ -85,8 +86,18 @@ fn exit_of(synced: &Synced) -> Exit {
 impl From<Synced> for Line {
     fn from(synced: Synced) -> Self {
         let Synced { report, delivered, pending, dead, .. } = synced;
-        let Counts { records, created, updated, deleted, restored, unchanged, stale, quarantined, events } =
-            report.counts;
+        let Counts {
+            records,
+            created,
+            updated,
+            deleted,
+            restored,
+            unchanged,
+            stale,
+            quarantined,
+            skipped,
+            events,
+        } = report.counts;
         Self {
             job: report.job,
             run: report.run,
@@ -102,6 +113,7 @@ impl From<Synced> for Line {
             unchanged,
             stale,
             quarantined,
+            skipped,
             events,
             delivered,
             pending,

@@ -11,9 +11,12 @@ use super::{
     de::{Entries, Spanned},
     file::{AuthType, ChangesFile, WindowFile},
     stream::{ErrorAction, Missing, WaitUnit},
-    text::{DurationForm, Literal, OneOrMany, PathForm, PlaceForm, TemplateForm, TextOr},
+    text::{
+        DurationForm, Literal, OneOrMany, PathForm, PathsForm, PlaceForm, TemplateForm, TextOr,
+        VersionFormatForm,
+    },
 };
-use crate::domain::{key::KeyType, version::VersionFormat};
+use crate::domain::key::KeyType;
 
 /// How to read one vendor's API.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -151,9 +154,20 @@ pub(super) struct RequestFile {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RecordsFile {
-    /// The path of the list.
+    /// The path of the list, in `json` and `xml`.
     #[schemars(with = "Option<PathForm>", extend("default" = "$"))]
     pub(super) path: Option<Spanned<String>>,
+    /// How the answer is written.
+    #[schemars(extend("default" = "json"))]
+    pub(super) format: Option<FormatName>,
+    /// What separates the values of `csv`, one character.
+    #[schemars(extend("default" = ","))]
+    pub(super) delimiter: Option<Spanned<String>>,
+    /// The list is a map of ids to records.
+    pub(super) entries: Option<Spanned<EntriesFile>>,
+    /// The list holds rows of values; the path of the list that names their columns.
+    #[schemars(with = "Option<PathForm>")]
+    pub(super) columns: Option<Spanned<String>>,
     /// Keeps the records for which it holds; an expression over `record`.
     pub(super) filter: Option<Spanned<String>>,
     /// What a missing or null list means.
@@ -161,19 +175,42 @@ pub(super) struct RecordsFile {
     pub(super) missing: Option<Missing>,
 }
 
+/// How an answer is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum FormatName {
+    /// One JSON document.
+    #[default]
+    Json,
+    /// One JSON value a line.
+    Ndjson,
+    /// A table whose first row names the columns; all values are texts.
+    Csv,
+    /// One XML document: attributes are `@name`, text beside them is `#text`, repeated elements are a list.
+    Xml,
+}
+
+/// A map of ids to records.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct EntriesFile {
+    /// The member of the record that its id becomes.
+    pub(super) key_as: Spanned<String>,
+}
+
 /// The version of a record.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct IncrementalFile {
-    /// The path of the version in a record.
-    #[schemars(with = "PathForm")]
-    pub(super) field: Spanned<String>,
-    /// How the source spells versions.
-    #[schemars(extend("default" = "auto"))]
-    pub(super) format: Option<VersionFormat>,
+    /// The path of the version in a record, or several: the first that holds something counts.
+    #[schemars(with = "PathsForm")]
+    pub(super) field: Spanned<Literal>,
+    /// How the source spells versions: a name, or a pattern of strftime.
+    #[schemars(with = "Option<VersionFormatForm>", extend("default" = "auto"))]
+    pub(super) format: Option<Spanned<String>>,
     /// How requests spell versions. Default: like `format`.
-    #[schemars(with = "Option<VersionFormat>")]
-    pub(super) request_format: Option<Spanned<VersionFormat>>,
+    #[schemars(with = "Option<VersionFormatForm>")]
+    pub(super) request_format: Option<Spanned<String>>,
     /// The time zone of versions that name none, and of bounds. A template over `inputs`.
     pub(super) timezone: Option<Spanned<String>>,
     /// The step between two versions of the source. Default: the finest step that `format` spells, and `1s`

@@ -15,5 +15,6 @@ mod request;
 mod verdict;
 mod wait;
 
+pub use body::records::read_one;
 pub use http::{Http, HttpError, HttpOptions};
 pub use reader::{Page, PageReader, ReadError};

@@ -11,7 +11,8 @@ use url::Url;
 use super::{
     auth::Secrets,
     body::{
-        records::{self, RecordsError, too_many_bad},
+        list::{List, list},
+        records::{Reading, RecordsError, too_many_bad},
         text::decode,
     },
     http::{Answer, Call, Http, HttpError},
@@ -49,6 +50,8 @@ pub struct Page {
     pub records: Vec<SeenRecord>,
     /// Its records that could not be read.
     pub quarantined: Vec<QuarantinedRecord>,
+    /// How many were left out for want of a version.
+    pub skipped: u64,
     /// Its rows as they came, before the filter.
     pub rows: usize,
     /// The highest version among its rows.
@@ -202,8 +205,9 @@ impl PageReader {
             let answered_at = self.clock.now();
             let Answer { url: from, status, headers, body, begun_at } = answer;
             let date = date_of(&headers);
-            let text = decode(body, header(&headers, "content-type").as_deref());
-            let reply = Reply::new(status, headers, text, date.unwrap_or(begun_at), &self.secrets);
+            let format = job.stream.records.format;
+            let text = decode(body, header(&headers, "content-type").as_deref(), format);
+            let reply = Reply::new(status, headers, text, date.unwrap_or(begun_at), format, &self.secrets);
             match judge(&job.stream, &self.inputs, &reply) {
                 Verdict::Data => {
                     let source_time = source_time(asked_at, begun_at, date);
@@ -277,14 +281,24 @@ impl PageReader {
     /// The records of an answer. The walk moves on only where all of it could be read.
     fn extract(&mut self, good: &Good) -> Result<Page, ReadError> {
         let url = Some(&good.url);
-        let stream = &self.job.stream;
-        let body = good.reply.body.as_deref().unwrap_or(RawValue::NULL);
+        let body = good.reply.json().unwrap_or(RawValue::NULL);
         let failed = |error: RecordsError| {
             let beginning = self.secrets.excerpt(body.get(), 200);
             self.failed(url, &format!("{error}; it begins with `{beginning}`"))
         };
-        let rows = records::rows(body, stream).map_err(failed)?;
-        let read = records::read(&rows, stream, &self.inputs, good.reply.damaged).map_err(failed)?;
+        let list = match &good.reply.body {
+            Ok(document) => list(document, &self.job.stream.records).map_err(failed)?,
+            // The verdict called it data all the same: an empty body that stands for an empty list.
+            Err(_) => List::empty(),
+        };
+        let rows = list.rows().map_err(failed)?;
+        let reading = Reading {
+            job: &self.job,
+            inputs: &self.inputs,
+            damaged: good.reply.damaged,
+            unread_since: good.source_time,
+        };
+        let read = reading.page(&rows, &list).map_err(failed)?;
         let (all, bad) =
             (self.rows.saturating_add(rows.len()), self.bad.saturating_add(read.quarantined.len()));
         if let Some(first) = read.quarantined.first().filter(|_| too_many_bad(bad, all)) {
@@ -307,6 +321,7 @@ impl PageReader {
             number: self.number.saturating_add(1),
             records: read.records,
             quarantined: read.quarantined,
+            skipped: read.skipped,
             rows: rows.len(),
             max_version: read.max_version,
             asked_at: good.asked_at,

@@ -19,5 +19,7 @@ pub mod retry_after;
 pub mod run;
 pub mod units;
 pub mod version;
+pub mod version_field;
+pub mod version_pattern;
 pub mod watermark;
 pub mod window;

@@ -174,7 +174,7 @@ fn sent_kind(decision: Decision, record: &SeenRecord, rules: &PageRules) -> Opti
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::version::VersionFormat;
+    use crate::domain::{numbers::Numbers, version::VersionFormat};
 
     fn record(key: &str, version: Option<i64>, json: &str) -> SeenRecord {
         SeenRecord {
@@ -201,6 +201,7 @@ mod tests {
                 connector: "c".into(),
                 stream: "s".into(),
                 format: VersionFormat::Integer,
+                numbers: Numbers::Safe,
             },
         }
     }

@@ -129,6 +129,7 @@ impl<'a> Walk<'a> {
                 rules: self.rules(&source, &page, fixed.silence),
                 records: page.records,
                 quarantined: page.quarantined,
+                skipped: page.skipped,
                 destination: self.job.destination.name.clone(),
             };
             let outcome = store.commit_page(self.lease, &commit).await?;
@@ -204,6 +205,7 @@ impl<'a> Walk<'a> {
             connector: self.job.account.connector.clone(),
             stream: self.job.stream_name.clone(),
             format: self.job.version_format(),
+            numbers: self.job.numbers,
         })
     }
 

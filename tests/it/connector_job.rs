@@ -11,8 +11,8 @@ use onlynew::{
         destination::Destination,
         job::{FirstRun, Job},
         stream::{
-            ErrorAction, ErrorRule, Incremental, Missing, PageKind, Pagination, Place, Records, Stream,
-            WaitRule, WaitUnit,
+            ErrorAction, ErrorRule, Incremental, Missing, PageKind, Pagination, Place, RecordFormat, Records,
+            Shape, Stream, WaitRule, WaitUnit,
         },
         template::{Expression, Scope, Template},
     },
@@ -24,7 +24,9 @@ use onlynew::{
         fires::Schedule,
         instant::Instant,
         key::KeyType,
+        numbers::Numbers,
         version::{Version, VersionFormat},
+        version_field::OnMissingVersion,
         window::WindowRule,
     },
     limit::Limits,
@@ -86,7 +88,13 @@ impl Draft {
                 path: Template::Literal("/items".to_owned()),
                 query: Vec::new(),
                 headers: Vec::new(),
-                records: Records { path: "$.items".parse().unwrap(), filter: None, missing: Missing::Fail },
+                records: Records {
+                    path: "$.items".parse().unwrap(),
+                    filter: None,
+                    missing: Missing::Fail,
+                    format: RecordFormat::Json,
+                    shape: Shape::List,
+                },
                 primary_key: vec!["id".parse().unwrap()],
                 key_type: KeyType::Loose,
                 incremental: None,
@@ -149,8 +157,8 @@ impl Draft {
     pub fn versions(mut self, format: VersionFormat) -> Self {
         self.stream.incremental = Some(Incremental {
             field: "updated_at".parse().unwrap(),
+            request_format: format.clone(),
             format,
-            request_format: format,
             timezone: None,
         });
         self
@@ -215,6 +223,8 @@ impl Draft {
             first_run: FirstRun::Emit,
             detect: Detect::Version,
             ignored: Vec::new(),
+            on_missing_version: OnMissingVersion::Include,
+            numbers: Numbers::Safe,
             emit: ChangeKind::ALL.to_vec(),
             destination: Arc::new(destination),
         };

@@ -164,7 +164,7 @@ jobs:
     assert!(matches!(&stream.base_url, Template::Literal(root) if root == "http://127.0.0.1:9000/api"));
     let incremental = stream.incremental.as_ref().expect("it has versions");
     assert_eq!(
-        (incremental.format, incremental.request_format),
+        (incremental.format.clone(), incremental.request_format.clone()),
         (VersionFormat::EpochMs, VersionFormat::Iso8601)
     );
     assert_eq!(incremental.timezone.as_ref().and_then(|zone| zone.iana_name()), Some("Europe/Zagreb"));
