@@ -16,13 +16,15 @@ use crate::{
     domain::clock::Clock,
     engine::{Engine, RunReport, Trigger},
     limit::{Limits, SystemClock},
-    outbox::{Dispatcher, Drained},
+    outbox::Dispatcher,
     schedule::Planner,
-    store::{self, Store},
+    store::{self, Store, StoreError},
 };
 
-/// How long a stopping process waits for what is under way.
+/// How long a stopping process waits for what is under way, at least: a delivery gets its whole timeout.
 const GRACE: Duration = Duration::from_secs(25);
+/// How long it then waits for the store.
+const CLOSE_WAIT: Duration = Duration::from_secs(5);
 
 /// How many reports a slow listener may fall behind.
 const REPORTS_KEPT: usize = 256;
@@ -43,14 +45,18 @@ pub struct App {
 pub struct Synced {
     /// The run.
     pub report: RunReport,
-    /// What was delivered after it.
-    pub drained: Drained,
     /// Events of the job delivered by this sync.
     pub delivered: u64,
     /// Events of the job that still wait.
     pub pending: u64,
     /// Dead letters of the job.
     pub dead: u64,
+    /// Dead letters that this sync made.
+    pub newly_dead: u64,
+    /// Why the last attempt that did not deliver failed.
+    pub delivery_error: Option<String>,
+    /// Why the store could not be asked any more once the run was over.
+    pub store_error: Option<StoreError>,
 }
 
 impl App {
@@ -74,26 +80,60 @@ impl App {
         Ok(Self { config, store, engine: Arc::new(engine) })
     }
 
+    /// Turns events that wait for a destination which their job no longer names over to the one it does.
+    async fn readdress(&self, job: &Job) -> Result<()> {
+        let row = self.engine.register(job).await?;
+        let moved = self.store.readdress(row.id, &job.destination.name).await?;
+        if moved > 0 {
+            tracing::info!(job = %job.name, events = moved, destination = %job.destination.name, "waiting events go to the job's new destination");
+        }
+        Ok(())
+    }
+
     /// One run of a job now, and the delivery of what it stored and what was already due.
     pub async fn sync(&self, job: &Arc<Job>, stop: &CancellationToken) -> Result<Synced> {
-        let report = self
-            .engine
-            .run(job, Trigger::Manual, stop)
-            .await?
-            .context("a run asked for by hand is never put off")?;
-        let drained = self.dispatcher(&job.destination)?.drain(stop).await?;
-        let view = self.store.job_view(&job.name).await?.context("the job has no row in the store")?;
-        let delivered = drained.delivered.get(&view.row.id).copied().unwrap_or_default();
-        let watermark = view.progress.and_then(|progress| progress.watermark);
-        let report = report.with_watermark(job, watermark);
-        Ok(Synced { report, drained, delivered, pending: view.pending, dead: view.dead })
+        self.readdress(job).await?;
+        let dispatcher = self.dispatcher(&job.destination)?;
+        let before = self.store.job_view(&job.name).await?;
+        let report = self.engine.run(job, Trigger::Manual, stop).await?;
+        let mut synced = Synced {
+            report: report.context("a run asked for by hand is never put off")?,
+            delivered: 0,
+            pending: 0,
+            dead: 0,
+            newly_dead: 0,
+            delivery_error: None,
+            store_error: None,
+        };
+        let deliver = async {
+            let drained = dispatcher.drain(stop).await?;
+            Ok((drained, self.store.job_view(&job.name).await?))
+        };
+        match deliver.await {
+            Ok((drained, view)) => {
+                let view = view.context("the job has no row in the store")?;
+                let progress = view.progress.unwrap_or_default();
+                synced.report = synced.report.with_watermark(job, progress.watermark);
+                synced.delivered = drained.delivered.get(&view.row.id).copied().unwrap_or_default();
+                synced.delivery_error = drained.last_error;
+                (synced.pending, synced.dead) = (view.pending, view.dead);
+                synced.newly_dead = view.dead.saturating_sub(before.map_or(0, |before| before.dead));
+            }
+            Err(error) => synced.store_error = Some(error),
+        }
+        Ok(synced)
     }
 
     /// Runs all jobs on their schedules and delivers their events until `stop`, then lets what is under way
     /// end.
     pub async fn run(&self, stop: CancellationToken) -> Result<()> {
+        for job in self.config.jobs.values() {
+            self.readdress(job).await?;
+        }
         let mut tasks: JoinSet<Result<()>> = JoinSet::new();
+        let mut grace = GRACE;
         for destination in self.destinations() {
+            grace = grace.max(destination.timeout + Duration::from_secs(5));
             let dispatcher = self.dispatcher(&destination)?;
             let (fresh, stop) = (self.engine.fresh.subscribe(), stop.clone());
             tasks.spawn(async move {
@@ -113,15 +153,17 @@ impl App {
                 stop.cancel();
             }
         };
-        let grace = async {
+        let too_long = async {
             stop.cancelled().await;
-            tokio::time::sleep(GRACE).await;
+            tokio::time::sleep(grace).await;
         };
         tokio::select! {
             () = until_stopped => {}
-            () = grace => tracing::warn!("what was under way did not end in time; its leases run out by themselves"),
+            () = too_long => tracing::warn!("what was under way did not end in time; its leases run out by themselves"),
         }
-        self.store.close().await;
+        if tokio::time::timeout(CLOSE_WAIT, self.store.close()).await.is_err() {
+            tracing::warn!("the store did not close in time; what it was writing is whole or undone");
+        }
         outcome
     }
 

@@ -98,8 +98,8 @@ CREATE TABLE event (
     body        TEXT COLLATE "C" NOT NULL,
     -- pending | delivered | dead
     state       TEXT COLLATE "C" NOT NULL DEFAULT 'pending',
-    -- Attempts that were spent, and all attempts.
-    attempts    BIGINT NOT NULL DEFAULT 0,
+    -- How often the receiver refused it, and how often it was tried.
+    refusals    BIGINT NOT NULL DEFAULT 0,
     tries       BIGINT NOT NULL DEFAULT 0,
     -- The receiver may have acted on it although it is not known to be delivered.
     ambiguous   BOOLEAN NOT NULL DEFAULT FALSE,
@@ -131,7 +131,7 @@ CREATE TABLE attempt (
     id        BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     position  BIGINT NOT NULL REFERENCES event (position),
     fence     BIGINT NOT NULL,
-    -- delivered | again | wait | dead: `wait` spends no attempt.
+    -- delivered | again | refused | dead
     outcome   TEXT COLLATE "C" NOT NULL,
     ambiguous BOOLEAN NOT NULL,
     status    BIGINT,

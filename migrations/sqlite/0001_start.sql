@@ -98,8 +98,8 @@ CREATE TABLE event (
     body        TEXT    NOT NULL,
     -- pending | delivered | dead
     state       TEXT    NOT NULL DEFAULT 'pending',
-    -- Attempts that were spent, and all attempts.
-    attempts    INTEGER NOT NULL DEFAULT 0,
+    -- How often the receiver refused it, and how often it was tried.
+    refusals    INTEGER NOT NULL DEFAULT 0,
     tries       INTEGER NOT NULL DEFAULT 0,
     -- The receiver may have acted on it although it is not known to be delivered.
     ambiguous   INTEGER NOT NULL DEFAULT 0,
@@ -131,7 +131,7 @@ CREATE TABLE attempt (
     id        INTEGER PRIMARY KEY,
     position  INTEGER NOT NULL REFERENCES event (position),
     fence     INTEGER NOT NULL,
-    -- delivered | again | wait | dead: `wait` spends no attempt.
+    -- delivered | again | refused | dead
     outcome   TEXT    NOT NULL,
     ambiguous INTEGER NOT NULL,
     status    INTEGER,

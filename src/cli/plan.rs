@@ -4,7 +4,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::{Exit, Session, bad_input, find_job, table};
-use crate::domain::{clock::machine_time, instant::Instant};
+use crate::domain::{clock::machine_time, instant::Instant, window::Step};
 
 /// Arguments of `plan`.
 #[derive(Debug, Args)]
@@ -36,7 +36,8 @@ impl Plan {
         let watermark = view.and_then(|view| view.progress).and_then(|progress| progress.watermark);
         let show = |version| job.version_format().show(version);
         let versioned = job.stream.incremental.is_some();
-        let from = job.window.from(watermark).filter(|_| versioned).map(show);
+        let step = Step { from: job.window.from(watermark), to: None };
+        let from = job.window.bounds(step).start.filter(|_| versioned).map(show);
         let to = job.window.hi(at).filter(|_| versioned).map(show);
         let answer = json!({
             "job": job.name, "at": at, "fires": fires, "window": {"from": from, "to": to},

@@ -59,9 +59,9 @@ impl Sync {
         app.store.close().await;
 
         let exit = exit_of(&synced);
-        let error = synced.drained.last_error.clone();
+        let delivery_error = synced.delivery_error.clone();
         let line = Line::from(synced);
-        session.answer(&serde_json::to_value(&line)?, || line.text(error.as_deref()));
+        session.answer(&serde_json::to_value(&line)?, || line.text(delivery_error.as_deref()));
         Ok(exit)
     }
 }
@@ -77,15 +77,21 @@ fn progress_bar(session: &Session, job: &str) -> ProgressBar {
 
 fn exit_of(synced: &Synced) -> Exit {
     match synced.report.status {
-        RunStatus::Ok if synced.pending == 0 && synced.dead == 0 => Exit::Good,
-        RunStatus::Failed => Exit::Failed,
+        _ if synced.store_error.is_some() => Exit::Failed,
+        RunStatus::Ok if synced.pending == 0 && synced.newly_dead == 0 => Exit::Good,
+        RunStatus::Failed | RunStatus::Interrupted => Exit::Failed,
         _ => Exit::Partly,
     }
 }
 
 impl From<Synced> for Line {
     fn from(synced: Synced) -> Self {
-        let Synced { report, delivered, pending, dead, .. } = synced;
+        let Synced { report, delivered, pending, dead, store_error, .. } = synced;
+        let status = match report.status {
+            _ if store_error.is_some() => RunStatus::Failed,
+            RunStatus::Interrupted => RunStatus::Failed,
+            status => status,
+        };
         let Counts {
             records,
             created,
@@ -101,7 +107,7 @@ impl From<Synced> for Line {
         Self {
             job: report.job,
             run: report.run,
-            status: report.status,
+            status,
             kind: report.kind,
             requests: report.requests,
             pages: report.pages,
@@ -119,7 +125,7 @@ impl From<Synced> for Line {
             pending,
             dead,
             watermark: report.watermark,
-            reason: report.reason,
+            reason: report.reason.or(store_error.map(|error| error.to_string())),
         }
     }
 }

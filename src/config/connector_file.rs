@@ -219,13 +219,16 @@ pub(super) struct IncrementalFile {
     pub(super) granularity: Option<Spanned<String>>,
     /// Whether the source returns rows that stand exactly at the lower bound (`closed`) or not (`open`).
     #[schemars(extend("default" = "closed"))]
-    pub(super) range_start: Option<RangeStart>,
+    pub(super) range_start: Option<RangeEnd>,
+    /// Whether the source returns rows that stand exactly at the upper bound (`closed`) or not (`open`).
+    #[schemars(extend("default" = "closed"))]
+    pub(super) range_end: Option<RangeEnd>,
 }
 
-/// What a source does at the lower bound.
+/// What a source does at a bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum RangeStart {
+pub(super) enum RangeEnd {
     /// Rows at the bound are left out.
     Open,
     /// Rows at the bound are returned.

@@ -204,6 +204,10 @@ pub(super) struct WindowFile {
     /// How long the source may take to show a row: versions younger than this are not called complete.
     #[schemars(with = "Option<DurationForm>", extend("default" = "0s"))]
     pub(super) settle: Option<Spanned<String>>,
+    /// How much is asked for at once, oldest first; for streams whose requests name `window.end`. Default:
+    /// everything at once.
+    #[schemars(with = "Option<DurationForm>")]
+    pub(super) step: Option<Spanned<String>>,
 }
 
 /// What counts as a change.

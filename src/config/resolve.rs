@@ -147,6 +147,7 @@ impl<'a> Resolver<'a> {
         }
         let (values, changes) = (values?, changes?);
         let stream = streams::build(connector, stream_file, Some(&values), self.problems)?;
+        rules::check_steps(file.window.as_ref(), defaults, stream.bounded, self.problems);
         Some(Job {
             name: name.value.clone(),
             account: account?,

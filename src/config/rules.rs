@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    connector_file::{IncrementalFile, RangeStart, StreamDefaultsFile},
+    connector_file::{IncrementalFile, RangeEnd, StreamDefaultsFile},
     de::Spanned,
     error::{Problem, Problems},
     file::{ChangesFile, WindowFile},
@@ -30,7 +30,12 @@ pub(super) fn check_window(
     problems: &Problems,
 ) {
     let Some(incremental) = incremental else {
-        let keys = [("start", &window.start), ("lookback", &window.lookback), ("settle", &window.settle)];
+        let keys = [
+            ("start", &window.start),
+            ("lookback", &window.lookback),
+            ("settle", &window.settle),
+            ("step", &window.step),
+        ];
         for (key, value) in keys.into_iter().filter_map(|(key, value)| Some((key, value.as_ref()?))) {
             let message = format!("`{key}` does nothing here: the records of this stream have no versions");
             problems.add(
@@ -46,7 +51,7 @@ pub(super) fn check_window(
     if let Some(text) = &window.start {
         start(text, &format, problems);
     }
-    for (key, text) in [("lookback", &window.lookback), ("settle", &window.settle)] {
+    for (key, text) in [("lookback", &window.lookback), ("settle", &window.settle), ("step", &window.step)] {
         let Some(text) = text else { continue };
         duration(text, problems);
         if !format.is_time() {
@@ -58,7 +63,7 @@ pub(super) fn check_window(
 
 /// Checks what can be checked of a window while its stream is not known.
 pub(super) fn check_form(window: &WindowFile, problems: &Problems) {
-    for text in [&window.lookback, &window.settle].into_iter().flatten() {
+    for text in [&window.lookback, &window.settle, &window.step].into_iter().flatten() {
         duration(text, problems);
     }
     if let Some(text) = window.start.as_ref().filter(|text| text.trim().parse::<i64>().is_err()) {
@@ -103,12 +108,17 @@ pub(super) fn window(
         },
         lookback: length(lookback, LOOKBACK)?,
         settle: length(of(|window| &window.settle), Duration::ZERO)?,
+        step: match of(|window| &window.step) {
+            Some(text) => Some(step(text, of(|window| &window.start), problems)?),
+            None => None,
+        },
         granularity: match incremental.and_then(|incremental| incremental.granularity.as_ref()) {
             Some(text) => duration(text, problems)?,
             None => granularity(&format),
         },
         precision: request_format.as_ref().unwrap_or(&format).precision(),
-        open_start: incremental.and_then(|incremental| incremental.range_start) == Some(RangeStart::Open),
+        open_start: incremental.and_then(|incremental| incremental.range_start) == Some(RangeEnd::Open),
+        open_end: incremental.and_then(|incremental| incremental.range_end) == Some(RangeEnd::Open),
         is_time: format.is_time(),
     };
     if let Some(text) = lookback.filter(|_| rule.lookback.is_zero() && rule.is_time && incremental.is_some())
@@ -119,6 +129,37 @@ pub(super) fn window(
         );
     }
     (problems.count() == before).then_some(rule)
+}
+
+/// How much is asked for at once: something, from a beginning.
+fn step(text: &Spanned<String>, start: Option<&Spanned<String>>, problems: &Problems) -> Option<Duration> {
+    let length = duration(text, problems)?;
+    let problem = if start.is_none() {
+        Problem::new(text.span, "`step` needs a beginning").help("add `start: 2026-01-01` to the window")
+    } else if length.is_zero() {
+        Problem::new(text.span, "a step of no length never gets anywhere").expected("a duration such as `1d`")
+    } else {
+        return Some(length);
+    };
+    problems.add(problem);
+    None
+}
+
+/// Checks that a stream whose window has steps can be asked for an end.
+pub(super) fn check_steps(
+    job: Option<&Spanned<WindowFile>>,
+    defaults: Option<&StreamDefaultsFile>,
+    bounded: bool,
+    problems: &Problems,
+) {
+    let defaults = defaults.and_then(|defaults| defaults.window.as_ref());
+    let step =
+        job.and_then(|window| window.step.as_ref()).or(defaults.and_then(|window| window.step.as_ref()));
+    if let Some(step) = step.filter(|_| !bounded) {
+        let message = "`step` does nothing here: the requests of this stream never use `window.end`";
+        let help = "a source that cannot be asked for an end is read in one walk: remove `step`";
+        problems.add(Problem::new(step.span, message).help(help));
+    }
 }
 
 /// The step between two versions that a format can spell, where the connector says nothing else: many

@@ -27,6 +27,8 @@ pub struct Stream {
     pub key_type: KeyType,
     /// The version of a record; `None` where records have none and each run is a full walk.
     pub incremental: Option<Incremental>,
+    /// Whether requests name `window.end`, so that a part of the window can be asked for.
+    pub bounded: bool,
     /// How the next page is found.
     pub pagination: Pagination,
     /// What answers mean that are not data, first match wins.

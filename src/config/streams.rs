@@ -51,6 +51,7 @@ pub(super) fn build(
     if stream.incremental.is_none() && stream.whole {
         builder.uses_no_window(&request);
     }
+    let bounded = request.texts().any(|text| text.contains("window.end"));
     let errors = builder.errors(&connector.errors);
     let deleted_when = stream
         .deleted_when
@@ -71,6 +72,7 @@ pub(super) fn build(
             Some(incremental) => Some(incremental?),
             None => None,
         },
+        bounded,
         pagination: pagination?,
         errors,
         deleted_when,
@@ -85,6 +87,13 @@ struct Request<'a> {
     path: Option<&'a Spanned<String>>,
     query: Vec<Pair<'a>>,
     headers: Vec<Pair<'a>>,
+}
+
+impl<'a> Request<'a> {
+    /// Every text that may hold a template.
+    fn texts(&self) -> impl Iterator<Item = &'a Spanned<String>> {
+        self.query.iter().chain(&self.headers).map(|(_, value)| *value).chain(self.path)
+    }
 }
 
 fn merged<'a>(defaults: Option<&'a RequestFile>, own: &'a RequestFile) -> Request<'a> {
@@ -281,9 +290,7 @@ impl Builder<'_> {
 
     /// Without versions there is no window, and a bound that is always empty is a mistake.
     fn uses_no_window(&self, request: &Request<'_>) {
-        let values =
-            request.query.iter().chain(&request.headers).map(|(_, value)| *value).chain(request.path);
-        for text in values.filter(|text| text.contains("{{") && text.contains("window.")) {
+        for text in request.texts().filter(|text| text.contains("{{") && text.contains("window.")) {
             let message = "the window is always empty here: the records of this stream have no versions";
             let help = "say where the version stands: `incremental: {field: updated_at}`";
             self.problems.add(Problem::new(text.span, message).help(help));
@@ -298,9 +305,7 @@ impl Builder<'_> {
             PaginationType::PageNumber => "page.number",
             PaginationType::None | PaginationType::LinkHeader | PaginationType::NextUrl => return,
         };
-        let values =
-            request.query.iter().chain(&request.headers).map(|(_, value)| *value).chain(request.path);
-        if own.whole && !values.into_iter().any(|text| text.contains(name)) {
+        if own.whole && !request.texts().any(|text| text.contains(name)) {
             let kind = file.r#type.value.name();
             let message =
                 format!("pagination of the type `{kind}` needs `{name}`, which the request never uses");

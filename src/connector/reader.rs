@@ -29,7 +29,7 @@ use crate::{
         instant::Instant,
         page::SeenRecord,
         version::Version,
-        window::source_time,
+        window::{Bounds, source_time},
     },
     limit::{LONGEST_WAIT, Limits},
     store::QuarantinedRecord,
@@ -94,7 +94,7 @@ pub struct PageReader {
     clock: Arc<dyn Clock>,
     secrets: Secrets,
     inputs: Slot,
-    start: Value,
+    window: [Value; 2],
     pager: Pager,
     number: u32,
     requests: u64,
@@ -121,20 +121,8 @@ struct Spent {
 }
 
 impl PageReader {
-    /// A walk over the records whose version is `from` or higher; `None` asks without a lower bound.
-    pub fn new(
-        job: Arc<Job>,
-        from: Option<Version>,
-        http: Http,
-        limits: Arc<Limits>,
-        clock: Arc<dyn Clock>,
-    ) -> Self {
-        let start = match (&job.stream.incremental, from) {
-            (Some(incremental), Some(from)) => {
-                incremental.request_format.write(from, incremental.timezone.as_ref())
-            }
-            _ => Value::Null,
-        };
+    /// A reader for one run, which walks over one step of the window after another: see [`Self::begin`].
+    pub fn new(job: Arc<Job>, http: Http, limits: Arc<Limits>, clock: Arc<dyn Clock>) -> Self {
         Self {
             backoff: Backoff::default(),
             http,
@@ -142,7 +130,7 @@ impl PageReader {
             clock,
             secrets: Secrets::of(&job.account.auth),
             inputs: template_value(&Value::Object(job.inputs.clone())),
-            start,
+            window: [Value::Null, Value::Null],
             pager: Pager::new(job.stream.pagination.clone()),
             number: 0,
             requests: 0,
@@ -150,6 +138,18 @@ impl PageReader {
             bad: 0,
             job,
         }
+    }
+
+    /// Begins a walk over the records within these bounds, from its first page.
+    pub fn begin(&mut self, bounds: Bounds) {
+        let spelled = |bound: Option<Version>| match (&self.job.stream.incremental, bound) {
+            (Some(incremental), Some(bound)) => {
+                incremental.request_format.write(bound, incremental.timezone.as_ref())
+            }
+            _ => Value::Null,
+        };
+        self.window = [spelled(bounds.start), spelled(bounds.end)];
+        self.pager = Pager::new(self.job.stream.pagination.clone());
     }
 
     /// How many requests were sent, repeated ones and redirects included.
@@ -162,7 +162,7 @@ impl PageReader {
     pub async fn next_page(&mut self) -> Result<Option<Page>, ReadError> {
         let Some((position, url)) = self.pager.ask() else { return Ok(None) };
         let stream = Arc::clone(&self.job.stream);
-        let values = Values::new(&self.job.inputs, &self.start, position);
+        let values = Values::new(&self.job.inputs, &self.window, position);
         let made = url
             .map_or_else(|| url_of(&stream, &values), |url| Ok(url.clone()))
             .and_then(|url| headers_of(&stream, &values).map(|headers| (url, headers)));

@@ -50,11 +50,11 @@ pub struct Values {
 }
 
 impl Values {
-    /// The inputs, the window's lower bound as the API spells it (null where there is none), and the page.
-    pub fn new(inputs: &Map<String, Value>, start: &Value, page: &Position) -> Self {
+    /// The inputs, the window's bounds as the API spells them (null where there is none), and the page.
+    pub fn new(inputs: &Map<String, Value>, [start, end]: &[Value; 2], page: &Position) -> Self {
         let values = json!({
             "inputs": inputs,
-            "window": {"start": start, "end": null},
+            "window": {"start": start, "end": end},
             "page": {
                 "token": page.token,
                 "offset": page.offset,

@@ -1,5 +1,5 @@
 //! `onlynew demo`: a source with every bad habit, a receiver and the real engine in one process, on an
-//! embedded `SQLite` file in a temporary folder, talking over real sockets.
+//! embedded SQLite file in a temporary folder, talking over real sockets.
 //!
 //! It ends by itself with a check that each change arrived once and in order.
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{backoff::jittered, instant::Instant};
+use super::backoff::jittered;
 
 /// The waits between attempts where a destination names none.
 pub const DEFAULT_DELAYS: [Duration; 11] = [
@@ -53,8 +53,10 @@ pub enum Verdict {
     Wait(Duration),
 }
 
-/// How long a busy receiver is left alone where it does not say.
+/// How long a busy receiver is left alone where it does not say, and the longest it may ask for: whoever
+/// asks for more has its units wrong.
 const BUSY_WAIT: Duration = Duration::from_secs(5);
+const LONGEST_WAIT: Duration = Duration::from_hours(24);
 
 /// Reads an answer. Only a 2xx is a delivery; redirects are never followed.
 pub fn judge(answer: Answer) -> Verdict {
@@ -62,15 +64,17 @@ pub fn judge(answer: Answer) -> Verdict {
     match answer {
         Answer::Unreached => retry(false, None),
         Answer::Lost => retry(true, None),
-        Answer::Status { code, retry_after } => match code {
-            200..=299 => Verdict::Delivered,
-            429 => Verdict::Wait(retry_after.unwrap_or(BUSY_WAIT)),
-            300..=399 | 401 | 403 | 404 | 408 | 409 | 410 | 425 => retry(false, retry_after),
-            400..=499 => Verdict::Refused,
-            // A gateway's 502 or 504, or a proxy's 524, may come after n8n began the execution.
-            502 | 504 | 520..=527 => retry(true, retry_after),
-            _ => retry(false, retry_after),
-        },
+        Answer::Status { code, retry_after } => {
+            match (code, retry_after.map(|wait| wait.min(LONGEST_WAIT))) {
+                (200..=299, _) => Verdict::Delivered,
+                (429, wait) => Verdict::Wait(wait.unwrap_or(BUSY_WAIT)),
+                (300..=399 | 401 | 403 | 404 | 408 | 409 | 410 | 425, wait) => retry(false, wait),
+                (400..=499, _) => Verdict::Refused,
+                // A gateway's 502 or 504, or a proxy's 524, may come after n8n began the execution.
+                (502 | 504 | 520..=527, wait) => retry(true, wait),
+                (_, wait) => retry(false, wait),
+            }
+        }
     }
 }
 
@@ -79,12 +83,12 @@ pub fn judge(answer: Answer) -> Verdict {
 pub enum Next {
     /// It is settled.
     Delivered,
-    /// It is tried again at this instant; `counted` says whether the attempt is spent.
+    /// It is tried again.
     Again {
-        /// When.
-        at: Instant,
-        /// Whether the attempt counts.
-        counted: bool,
+        /// After how long.
+        after: Duration,
+        /// Whether the receiver refused the event itself.
+        refused: bool,
         /// Whether the receiver may already have acted on it.
         ambiguous: bool,
     },
@@ -92,24 +96,24 @@ pub enum Next {
     Dead,
 }
 
-/// The next step for an event that has had `attempts` counted attempts, this one included. `random` in
-/// [0, 1) spreads a wait over ±20 %.
-pub fn next(verdict: Verdict, attempts: u32, delays: &[Duration], now: Instant, random: f64) -> Next {
-    let index = usize::try_from(attempts).unwrap_or(usize::MAX).saturating_sub(1);
+/// The next step for an event that was tried `tries` times and refused `refusals` times, this time included.
+/// Only refusals lead to the end: an outage, however long, makes no dead letters. `random` in [0, 1)
+/// spreads a wait over ±20 %.
+pub fn next(verdict: Verdict, tries: u32, refusals: u32, delays: &[Duration], random: f64) -> Next {
+    let index = |count: u32| usize::try_from(count).unwrap_or(usize::MAX).saturating_sub(1);
     let delay = || {
-        let planned = delays.get(index).or(delays.last()).copied().unwrap_or(BUSY_WAIT);
+        let planned = delays.get(index(tries)).or(delays.last()).copied().unwrap_or(BUSY_WAIT);
         planned.mul_f64(0.8 + 0.4 * random.clamp(0.0, 1.0))
     };
     match verdict {
         Verdict::Delivered => Next::Delivered,
         Verdict::Wait(wait) => {
-            Next::Again { at: now.plus(jittered(wait, random)), counted: false, ambiguous: false }
+            Next::Again { after: jittered(wait, random), refused: false, ambiguous: false }
         }
-        Verdict::Refused if index >= delays.len() => Next::Dead,
-        Verdict::Refused => Next::Again { at: now.plus(delay()), counted: true, ambiguous: false },
+        Verdict::Refused if index(refusals) >= delays.len() => Next::Dead,
+        Verdict::Refused => Next::Again { after: delay(), refused: true, ambiguous: false },
         Verdict::Retry { ambiguous, at_least } => {
-            let wait = delay().max(at_least.unwrap_or_default());
-            Next::Again { at: now.plus(wait), counted: true, ambiguous }
+            Next::Again { after: delay().max(at_least.unwrap_or_default()), refused: false, ambiguous }
         }
     }
 }
@@ -150,28 +154,38 @@ mod tests {
         }
     }
 
-    #[test]
-    fn attempts_follow_the_schedule() {
-        let delays = [Duration::from_secs(10), Duration::from_secs(100)];
-        let now = Instant::from_seconds(0);
-        let retry = judge(status(500));
-        let again =
-            |seconds| Next::Again { at: Instant::from_seconds(seconds), counted: true, ambiguous: false };
-        assert_eq!(next(retry, 1, &delays, now, 0.5), again(10));
-        assert_eq!(next(retry, 2, &delays, now, 0.5), again(100));
-        assert_eq!(next(retry, 50, &delays, now, 0.5), again(100), "an outage makes no dead letters");
-        assert_eq!(next(Verdict::Refused, 2, &delays, now, 0.5), again(100));
-        assert_eq!(next(Verdict::Refused, 3, &delays, now, 0.5), Next::Dead);
-        let patient = Verdict::Retry { ambiguous: false, at_least: Some(Duration::from_mins(1)) };
-        assert_eq!(next(patient, 1, &delays, now, 0.5), again(60));
-        assert_eq!(next(Verdict::Refused, 1, &[], now, 0.5), Next::Dead);
+    const DELAYS: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(100)];
+
+    fn again(seconds: u64, refused: bool) -> Next {
+        Next::Again { after: Duration::from_secs(seconds), refused, ambiguous: false }
     }
 
     #[test]
-    fn a_busy_receiver_costs_no_attempt() {
-        let now = Instant::from_seconds(0);
-        let answer = Answer::Status { code: 429, retry_after: Some(Duration::from_secs(7)) };
-        let expected = Next::Again { at: Instant::from_seconds(7), counted: false, ambiguous: false };
-        assert_eq!(next(judge(answer), 1, &DEFAULT_DELAYS, now, 0.0), expected);
+    fn attempts_follow_the_schedule() {
+        let retry = judge(status(500));
+        assert_eq!(next(retry, 1, 0, &DELAYS, 0.5), again(10, false));
+        assert_eq!(next(retry, 2, 0, &DELAYS, 0.5), again(100, false));
+        assert_eq!(next(retry, 50, 0, &DELAYS, 0.5), again(100, false), "an outage makes no dead letters");
+        let patient = Verdict::Retry { ambiguous: false, at_least: Some(Duration::from_secs(60)) };
+        assert_eq!(next(patient, 1, 0, &DELAYS, 0.5), again(60, false));
+    }
+
+    #[test]
+    fn only_refusals_lead_to_a_dead_letter() {
+        assert_eq!(next(Verdict::Refused, 2, 2, &DELAYS, 0.5), again(100, true));
+        assert_eq!(next(Verdict::Refused, 3, 3, &DELAYS, 0.5), Next::Dead);
+        assert_eq!(
+            next(Verdict::Refused, 50, 1, &DELAYS, 0.5),
+            again(100, true),
+            "the outage before does not count"
+        );
+        assert_eq!(next(Verdict::Refused, 1, 1, &[], 0.5), Next::Dead);
+    }
+
+    #[test]
+    fn a_busy_receiver_is_left_alone_as_long_as_it_asks_and_no_longer_than_a_day() {
+        let asked = |seconds| Answer::Status { code: 429, retry_after: Some(Duration::from_secs(seconds)) };
+        assert_eq!(next(judge(asked(7)), 1, 0, &DEFAULT_DELAYS, 0.0), again(7, false));
+        assert_eq!(next(judge(asked(1_796_079_600)), 1, 0, &DEFAULT_DELAYS, 0.0), again(86_400, false));
     }
 }

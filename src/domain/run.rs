@@ -22,6 +22,8 @@ pub enum RunStatus {
     Ok,
     /// It stopped early; what it had committed stays, the watermark stays where it was.
     Failed,
+    /// The process was stopped while it was under way.
+    Interrupted,
     /// The source asks to be left alone for longer than a run may wait.
     RateLimited,
     /// Another run of the job was under way.
@@ -49,6 +51,7 @@ stored_names!(RunStatus {
     Self::Running => "running",
     Self::Ok => "ok",
     Self::Failed => "failed",
+    Self::Interrupted => "interrupted",
     Self::RateLimited => "rate_limited",
     Self::Skipped => "skipped",
 });

@@ -1,18 +1,23 @@
 //! The watermark: the version up to which a stream is known complete. It moves only when every page of a
-//! run was committed, never beyond what was seen and never beyond what the source could have finished.
+//! step was committed, never beyond what was seen or asked for, and never beyond what the source could have
+//! finished.
 
-use super::version::Version;
+use super::{version::Version, window::Step};
 
-/// The watermark after a complete run: `max(W, min(max seen, hi))`. `hi` is `None` where versions are no
+/// The watermark after a complete step.
+///
+/// A closed step is complete to its end. The last step, which has none, is complete to the highest version
+/// seen: an idle source proves nothing. Neither counts beyond `hi`; that is `None` where versions are no
 /// instants and the highest one seen is complete by itself.
 pub fn advance(
     watermark: Option<Version>,
+    step: Step,
     max_seen: Option<Version>,
     hi: Option<Version>,
 ) -> Option<Version> {
-    let reached = match (max_seen, hi) {
-        (Some(seen), Some(hi)) => Some(seen.min(hi)),
-        (seen, _) => seen,
+    let reached = match (step.to.or(max_seen), hi) {
+        (Some(reached), Some(hi)) => Some(reached.min(hi)),
+        (reached, _) => reached,
     };
     watermark.max(reached)
 }
@@ -21,9 +26,13 @@ pub fn advance(
 mod tests {
     use super::*;
 
+    fn version(value: i64) -> Option<Version> {
+        (value != 0).then_some(Version(value))
+    }
+
     #[test]
-    fn the_watermark_moves_to_what_was_seen_and_no_further_than_hi() {
-        let version = |value: i64| (value != 0).then_some(Version(value));
+    fn the_last_step_reaches_what_was_seen_and_no_further_than_hi() {
+        let last = Step { from: None, to: None };
         // watermark, max seen, hi -> watermark
         let cases = [
             (0, 0, 9, 0, "an idle source proves nothing"),
@@ -35,7 +44,24 @@ mod tests {
             (0, 7, 0, 7, "integers have no hi"),
         ];
         for (watermark, seen, hi, expected, why) in cases {
-            assert_eq!(advance(version(watermark), version(seen), version(hi)), version(expected), "{why}");
+            let moved = advance(version(watermark), last, version(seen), version(hi));
+            assert_eq!(moved, version(expected), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_closed_step_reaches_its_end() {
+        let closed = Step { from: version(1), to: version(8) };
+        let cases = [
+            (3, 0, 9, 8, "an empty step is complete all the same"),
+            (3, 5, 9, 8, "whatever was seen"),
+            (3, 99, 9, 8, "a row from the future moves nothing"),
+            (3, 5, 6, 6, "the source's clock has not passed its end"),
+            (9, 5, 9, 9, "it never moves back"),
+        ];
+        for (watermark, seen, hi, expected, why) in cases {
+            let moved = advance(version(watermark), closed, version(seen), version(hi));
+            assert_eq!(moved, version(expected), "{why}");
         }
     }
 }

@@ -84,6 +84,7 @@ impl RunReport {
         match self.status {
             RunStatus::Ok => at!(info, "run complete"),
             RunStatus::Failed => at!(error, "run failed; the watermark stays"),
+            RunStatus::Interrupted => at!(warn, "run interrupted"),
             RunStatus::RateLimited => at!(warn, "run put off by the source"),
             RunStatus::Skipped | RunStatus::Running => at!(debug, "run skipped"),
         }

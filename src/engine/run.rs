@@ -12,7 +12,7 @@ use super::{report::RunReport, walk::Walk};
 use crate::{
     config::job::Job,
     connector::Http,
-    domain::{clock::Clock, instant::Instant, run::RunStatus},
+    domain::{clock::Clock, run::RunStatus, window::CLOCK_TOLERANCE},
     limit::Limits,
     store::{JobLease, JobRow, Store, StoreError},
 };
@@ -56,10 +56,14 @@ impl Engine {
         self.store.register_job(&job.name, first).await
     }
 
-    /// Whether a job is due that last fired at `last`.
-    pub fn is_due(&self, job: &Job, last: Option<Instant>) -> bool {
-        match last {
-            Some(last) => job.schedule.next(last).is_some_and(|next| next <= self.clock.now()),
+    /// Whether a job is due: its next instant has come, or its last run was cut off and has to go on. A last
+    /// fire from the future is the mark of a clock that was wrong, and counts for nothing.
+    pub fn is_due(&self, job: &Job, row: &JobRow) -> bool {
+        let now = self.clock.now();
+        match row.last_fire {
+            _ if row.is_cut_off => true,
+            Some(last) if last > now.plus(CLOCK_TOLERANCE) => true,
+            Some(last) => job.schedule.next(last).is_some_and(|next| next <= now),
             None => job.schedule.starts_at_once(),
         }
     }
@@ -96,21 +100,22 @@ impl Engine {
         lease: &JobLease,
         stop: &CancellationToken,
     ) -> Result<Option<RunReport>, StoreError> {
-        if trigger == Trigger::Due {
-            let last = self.store.find_job(&job.name).await?.and_then(|row| row.last_fire);
-            if !self.is_due(job, last) || !self.store.record_fire(lease, last, self.clock.now()).await? {
-                return Ok(None);
-            }
-        }
+        let Some(row) = self.store.find_job(&job.name).await? else { return Ok(None) };
         if let Some(until) = self.store.held_until(&job.account.bucket).await?
             && until > self.clock.now()
         {
             let reason = format!("the source asked to be left alone until {until}");
             return Ok(Some(RunReport::not_begun(job, RunStatus::RateLimited, reason)));
         }
+        if trigger == Trigger::Due
+            && !(self.is_due(job, &row)
+                && self.store.record_fire(lease, row.last_fire, self.clock.now()).await?)
+        {
+            return Ok(None);
+        }
         let lost = CancellationToken::new();
         let report = tokio::select! {
-            report = Walk::new(self, job, lease, stop, &lost).run() => report,
+            report = Walk::new(self, job, &row, lease, stop, &lost).run() => report,
             never = self.keep(job, lease, &lost) => match never {},
         };
         report.map(Some)

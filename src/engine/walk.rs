@@ -16,9 +16,16 @@ use crate::{
         run::{RunKind, RunStatus},
         version::Version,
         watermark,
+        window::{CLOCK_TOLERANCE, Length},
     },
-    store::{JobLease, NewRun, PageCommit, Progress, RunEnd, RunId, StoreError},
+    store::{JobLease, JobRow, NewRun, PageCommit, Progress, RunEnd, RunId, StoreError},
 };
+
+/// Whoever asks to be left alone for longer has its units wrong.
+const LONGEST_HOLD: Duration = Duration::from_hours(24);
+
+/// So many failures in a row are no accident.
+const KEEPS_FAILING: u32 = 3;
 
 /// How long a page that was asked for is still waited for once the process has to stop.
 const LAST_PAGE_WAIT: Duration = Duration::from_secs(5);
@@ -27,6 +34,7 @@ const LAST_PAGE_WAIT: Duration = Duration::from_secs(5);
 pub(super) struct Walk<'a> {
     engine: &'a Engine,
     job: &'a Arc<Job>,
+    row: &'a JobRow,
     lease: &'a JobLease,
     stop: &'a CancellationToken,
     lost: &'a CancellationToken,
@@ -34,12 +42,31 @@ pub(super) struct Walk<'a> {
 
 /// Why a walk did not reach the end of its window.
 enum Cut {
-    /// The source failed, was not data, or the process has to stop.
-    Failed(String),
+    /// The source failed, or answered what is not data.
+    Source(String),
+    /// The process has to stop.
+    Stopped,
     /// The source asks to be left alone until then.
     RateLimited(Instant, String),
     /// The store failed.
     Store(StoreError),
+}
+
+impl Cut {
+    /// The same with advice where runs keep failing and less cannot be asked for.
+    fn advised(self, job: &Job, failures: u32, length: Length) -> Self {
+        match self {
+            Self::Source(reason) if length.is_shortest && failures >= KEEPS_FAILING => {
+                let why = if job.stream.bounded {
+                    "the window cannot be made any shorter"
+                } else {
+                    "this source cannot be asked for a part of the window: its requests never use `window.end`"
+                };
+                Self::Source(format!("{reason}; {} runs have failed here in a row, and {why}", failures + 1))
+            }
+            cut => cut,
+        }
+    }
 }
 
 impl From<StoreError> for Cut {
@@ -52,14 +79,20 @@ impl From<ReadError> for Cut {
     fn from(error: ReadError) -> Self {
         match error {
             ReadError::RateLimited { until, reason } => Self::RateLimited(until, reason),
-            ReadError::Failed { reason } => Self::Failed(reason),
+            ReadError::Failed { reason } => Self::Source(reason),
         }
     }
 }
 
-/// What the first answer of a walk fixes for all its pages.
+/// How far a complete run has got.
+struct Reached {
+    watermark: Option<Version>,
+    complete_through: Instant,
+}
+
+/// What the first answer of a run fixes for all its pages.
 #[derive(Clone, Copy)]
-struct Bounds {
+struct Fixed {
     hi: Option<Version>,
     complete_through: Instant,
     silence: Silence,
@@ -69,11 +102,12 @@ impl<'a> Walk<'a> {
     pub(super) fn new(
         engine: &'a Engine,
         job: &'a Arc<Job>,
+        row: &'a JobRow,
         lease: &'a JobLease,
         stop: &'a CancellationToken,
         lost: &'a CancellationToken,
     ) -> Self {
-        Self { engine, job, lease, stop, lost }
+        Self { engine, job, row, lease, stop, lost }
     }
 
     /// Walks the window and closes the run, however it ends.
@@ -82,43 +116,71 @@ impl<'a> Walk<'a> {
         let progress = store.open_progress(self.lease, self.job.first_run == FirstRun::Baseline).await?;
         let from = self.job.window.from(progress.watermark);
         let run = store.start_run(self.lease, &NewRun { kind: RunKind::Live, from }).await?;
-        let reader = PageReader::new(
-            Arc::clone(self.job),
-            from,
-            self.engine.http.clone(),
-            Arc::clone(&self.engine.limits),
-            Arc::clone(&self.engine.clock),
-        );
         let mut report = RunReport {
             run: Some(run),
             reason: None,
             ..RunReport::not_begun(self.job, RunStatus::Ok, String::new())
         };
-        let reached = self.pages(run, progress, reader, &mut report).await;
+        let reached = self.window(run, progress, &mut report).await;
         self.close(run, progress, reached, &mut report).await;
         Ok(report)
     }
 
-    /// Reads and commits every page; returns where the watermark may move and how far the stream is
-    /// complete.
-    async fn pages(
+    /// Walks over the window, one step after another, oldest first; after each the watermark moves. Steps
+    /// are laid by our own clock, since the source has not told its own yet: that decides how many there
+    /// are, and nothing else.
+    async fn window(&self, run: RunId, progress: Progress, report: &mut RunReport) -> Result<Reached, Cut> {
+        let Engine { store, http, limits, clock, .. } = self.engine;
+        let rule = &self.job.window;
+        let mut reader =
+            PageReader::new(Arc::clone(self.job), http.clone(), Arc::clone(limits), Arc::clone(clock));
+        let mut from = rule.from(progress.watermark);
+        let planned = rule.hi(clock.now().minus(CLOCK_TOLERANCE));
+        let length = self.length(from, planned, progress.failures);
+        let source = self.event_source();
+        let mut fixed = None;
+        let mut watermark = progress.watermark;
+        loop {
+            let step = rule.step(from, planned, length.of_step);
+            reader.begin(rule.bounds(step));
+            let walked = self.step(run, progress, &source, &mut reader, &mut fixed, report).await;
+            let max_seen = walked.map_err(|cut| cut.advised(self.job, progress.failures, length))?;
+            let Some(fixed) = fixed else {
+                return Err(Cut::Source("the source answered no page at all".to_owned()));
+            };
+            watermark = watermark::advance(watermark, step, max_seen, fixed.hi);
+            let Some(next) = step.to else {
+                return Ok(Reached { watermark, complete_through: fixed.complete_through });
+            };
+            store.advance(self.lease, run, watermark).await?;
+            from = Some(next);
+        }
+    }
+
+    /// How much is asked for at once: less after failures, where the source can be asked for less.
+    fn length(&self, from: Option<Version>, hi: Option<Version>, failures: u32) -> Length {
+        let length = self.job.window.length(from, hi, failures);
+        if self.job.stream.bounded { length } else { Length { of_step: None, is_shortest: failures > 0 } }
+    }
+
+    /// Reads and commits every page of a step; returns the highest version seen.
+    async fn step(
         &self,
         run: RunId,
         progress: Progress,
-        mut reader: PageReader,
+        source: &EventSource,
+        reader: &mut PageReader,
+        fixed: &mut Option<Fixed>,
         report: &mut RunReport,
-    ) -> Result<(Option<Version>, Instant), Cut> {
-        let store = &self.engine.store;
-        let source = self.event_source().await?;
-        let mut bounds: Option<Bounds> = None;
+    ) -> Result<Option<Version>, Cut> {
         let mut max_seen = None;
         loop {
-            let page = self.next_page(&mut reader).await;
+            let page = self.next_page(reader).await;
             report.requests = reader.requests();
-            let Some(page) = page? else { break };
-            let fixed = match bounds {
-                Some(fixed) => fixed,
-                None => *bounds.insert(self.bounds(progress, page.source_time).await?),
+            let Some(page) = page? else { return Ok(max_seen) };
+            let now = match *fixed {
+                Some(now) => now,
+                None => *fixed.insert(self.fix(progress, page.source_time).await?),
             };
             max_seen = max_seen.max(page.max_version);
             report.pages += 1;
@@ -126,31 +188,25 @@ impl<'a> Walk<'a> {
                 run,
                 number: page.number,
                 requests: reader.requests(),
-                rules: self.rules(&source, &page, fixed.silence),
+                rules: self.rules(source, &page, now.silence),
                 records: page.records,
                 quarantined: page.quarantined,
                 skipped: page.skipped,
                 destination: self.job.destination.name.clone(),
             };
-            let outcome = store.commit_page(self.lease, &commit).await?;
+            let outcome = self.engine.store.commit_page(self.lease, &commit).await?;
             report.counts += outcome.counts;
             if outcome.counts.events > 0 {
                 self.engine.fresh.send_modify(|count| *count += 1);
             }
         }
-        let Some(bounds) = bounds else {
-            return Err(Cut::Failed("the source answered no page at all".to_owned()));
-        };
-        Ok((watermark::advance(progress.watermark, max_seen, bounds.hi), bounds.complete_through))
     }
 
     /// The next page, unless the lease is lost or the process has to stop: a page already asked for is
     /// then waited for a little longer.
     async fn next_page(&self, reader: &mut PageReader) -> Result<Option<Page>, Cut> {
-        let stopped =
-            || Cut::Failed("the process was stopped; the next run reads the window again".to_owned());
         if self.stop.is_cancelled() {
-            return Err(stopped());
+            return Err(Cut::Stopped);
         }
         let waited_long_enough = async {
             self.stop.cancelled().await;
@@ -158,14 +214,14 @@ impl<'a> Walk<'a> {
         };
         tokio::select! {
             page = reader.next_page() => page.map_err(Cut::from),
-            () = waited_long_enough => Err(stopped()),
+            () = waited_long_enough => Err(Cut::Stopped),
             () = self.lost.cancelled() => Err(Cut::Store(StoreError::LeaseLost)),
         }
     }
 
-    /// Fixes the bounds of the walk by the source's clock at its first request. The baseline instant is
-    /// that of the first attempt, whatever attempt this is.
-    async fn bounds(&self, progress: Progress, source_time: Instant) -> Result<Bounds, StoreError> {
+    /// Fixes what counts as complete by the source's clock at the run's first request. The baseline instant
+    /// is that of the first attempt, whatever attempt this is.
+    async fn fix(&self, progress: Progress, source_time: Instant) -> Result<Fixed, StoreError> {
         let window = &self.job.window;
         let complete_through = source_time.minus(window.settle);
         let silence = if progress.baseline_open {
@@ -175,7 +231,7 @@ impl<'a> Walk<'a> {
             Silence::Never
         };
         let hi = if self.has_time_versions() { window.hi(source_time) } else { None };
-        Ok(Bounds { hi, complete_through, silence })
+        Ok(Fixed { hi, complete_through, silence })
     }
 
     fn has_time_versions(&self) -> bool {
@@ -197,16 +253,15 @@ impl<'a> Walk<'a> {
         }
     }
 
-    async fn event_source(&self) -> Result<EventSource, StoreError> {
-        let row = self.engine.register(self.job).await?;
-        Ok(EventSource {
-            job_uid: row.uid,
+    fn event_source(&self) -> EventSource {
+        EventSource {
+            job_uid: self.row.uid.clone(),
             job: self.job.name.clone(),
             connector: self.job.account.connector.clone(),
             stream: self.job.stream_name.clone(),
             format: self.job.version_format(),
             numbers: self.job.numbers,
-        })
+        }
     }
 
     /// Closes the run in the store and fills in the report. A store that fails here leaves the run open;
@@ -215,25 +270,33 @@ impl<'a> Walk<'a> {
         &self,
         run: RunId,
         progress: Progress,
-        reached: Result<(Option<Version>, Instant), Cut>,
+        reached: Result<Reached, Cut>,
         report: &mut RunReport,
     ) {
         let store = &self.engine.store;
         let mut end = RunEnd {
             status: RunStatus::Ok,
             reason: None,
+            at_source: false,
             requests: report.requests,
             watermark: None,
             complete_through: None,
         };
         match reached {
-            Ok((watermark, complete_through)) => {
+            Ok(Reached { watermark, complete_through }) => {
                 end.watermark = watermark;
                 end.complete_through = Some(complete_through);
             }
-            Err(Cut::Failed(reason)) => (end.status, end.reason) = (RunStatus::Failed, Some(reason)),
+            Err(Cut::Source(reason)) => {
+                (end.status, end.reason, end.at_source) = (RunStatus::Failed, Some(reason), true);
+            }
+            Err(Cut::Stopped) => {
+                let reason = "the process was stopped; the next run reads the window again";
+                (end.status, end.reason) = (RunStatus::Interrupted, Some(reason.to_owned()));
+            }
             Err(Cut::Store(error)) => (end.status, end.reason) = (RunStatus::Failed, Some(error.to_string())),
             Err(Cut::RateLimited(until, reason)) => {
+                let until = until.min(self.engine.clock.now().plus(LONGEST_HOLD));
                 if let Err(error) = store.hold_account(&self.job.account.bucket, until, &reason).await {
                     tracing::warn!(job = %self.job.name, %error, "the account's wait could not be stored");
                 }

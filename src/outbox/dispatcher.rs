@@ -24,6 +24,8 @@ use crate::{
 const IDLE_LOOK: Duration = Duration::from_secs(1);
 /// How long it waits after the store failed.
 const STORE_PAUSE: Duration = Duration::from_secs(2);
+/// How long after a failure an answer is stored again, at first.
+const SETTLE_PAUSE: Duration = Duration::from_millis(100);
 /// A drain gives up after so many failures in a row, times the destination's concurrency.
 const HOPELESS: u32 = 3;
 
@@ -94,31 +96,34 @@ impl Dispatcher {
     }
 
     /// Delivers until nothing is due, until the destination is plainly not answering, or until `stop`.
+    /// What is under way is brought to its end even where the store fails; that is then the error.
     pub async fn drain(&self, stop: &CancellationToken) -> Result<Drained, StoreError> {
         let mut drained = Drained::default();
+        let mut failed = None;
         let mut in_a_row = 0;
+        let mut is_busy = false;
         let mut sending = JoinSet::new();
         loop {
             let hopeless = in_a_row >= HOPELESS.saturating_mul(self.destination.concurrency);
-            if !hopeless && !stop.is_cancelled() {
-                self.fill(&mut sending, Instant::default()).await?;
+            if !(hopeless || is_busy || failed.is_some() || stop.is_cancelled()) {
+                failed = self.fill(&mut sending, Instant::default()).await.err();
             }
-            let Some(outcome) = sending.join_next().await else { return Ok(drained) };
-            let Ok(outcome) = outcome else { continue };
-            let outcome = outcome?;
-            if outcome.next == Next::Delivered {
-                *drained.delivered.entry(outcome.job).or_default() += 1;
-                in_a_row = 0;
-            } else {
-                drained.failed += 1;
-                drained.last_error = outcome.error;
-                in_a_row = if matches!(outcome.verdict, Verdict::Wait(_)) {
-                    u32::MAX
-                } else {
-                    in_a_row.saturating_add(1)
-                };
+            let Some(outcome) = sending.join_next().await else { break };
+            match outcome.map_err(|_| StoreError::Database(sqlx::Error::WorkerCrashed)).flatten() {
+                Ok(Outcome { job, next: Next::Delivered, .. }) => {
+                    *drained.delivered.entry(job).or_default() += 1;
+                    in_a_row = 0;
+                }
+                Ok(outcome) => {
+                    drained.failed += 1;
+                    drained.last_error = outcome.error;
+                    in_a_row += 1;
+                    is_busy |= matches!(outcome.verdict, Verdict::Wait(_));
+                }
+                Err(error) => failed = failed.or(Some(error)),
             }
         }
+        failed.map_or(Ok(drained), Err)
     }
 
     /// Starts as many sends as there is room for. Returns how long nothing more can be due.
@@ -135,7 +140,7 @@ impl Dispatcher {
         let Some(room) = self.destination.concurrency.checked_sub(busy).and_then(NonZeroU32::new) else {
             return Ok(IDLE_LOOK);
         };
-        let lease = self.destination.timeout.saturating_mul(4);
+        let lease = lease(&self.destination);
         let claims = self.store.claim_events(&self.destination.name, room.get(), lease).await?;
         let full = claims.len() == usize::try_from(room.get()).unwrap_or(usize::MAX);
         for claim in claims {
@@ -150,8 +155,7 @@ impl Dispatcher {
         if full {
             return Ok(IDLE_LOOK);
         }
-        let due = self.store.next_due(&self.destination.name).await?;
-        let wait = due.map_or(IDLE_LOOK, |due| due.since(now));
+        let wait = self.store.next_due(&self.destination.name).await?.unwrap_or(IDLE_LOOK);
         Ok(wait.clamp(Duration::from_millis(10), IDLE_LOOK))
     }
 
@@ -187,14 +191,20 @@ async fn deliver(
     let Sent { answer, error, body } = sender.send(&destination, &claim, &*clock).await;
     let took = clock.now().since(sent_at);
     let verdict = delivery::judge(answer);
-    let attempts = claim.attempts.saturating_add(1);
-    let next = delivery::next(verdict, attempts, &destination.delays, store.now().await?, fastrand::f64());
+    let refusals = claim.refusals + u32::from(verdict == Verdict::Refused);
+    let next = delivery::next(
+        verdict,
+        claim.tries.saturating_add(1),
+        refusals,
+        &destination.delays,
+        fastrand::f64(),
+    );
     let status = match answer {
         Answer::Status { code, .. } => Some(code),
         Answer::Unreached | Answer::Lost => None,
     };
     let attempt = Attempt { status, error: error.clone(), answer: body, sent_at, took, next };
-    let settled = store.settle_event(&claim, &attempt).await?;
+    let settled = settle(&*store, &*clock, &destination, &claim, &attempt).await?;
     match next {
         _ if !settled => tracing::warn!(
             destination = %destination.name, event = %claim.event_id,
@@ -203,9 +213,9 @@ async fn deliver(
         Next::Delivered => {
             tracing::debug!(destination = %destination.name, event = %claim.event_id, ?took, "delivered");
         }
-        Next::Again { at, .. } => tracing::warn!(
+        Next::Again { after, .. } => tracing::warn!(
             destination = %destination.name, event = %claim.event_id, attempt = claim.tries + 1,
-            error = error.as_deref().unwrap_or_default(), next = %at, "not delivered, tried again later"
+            error = error.as_deref().unwrap_or_default(), again_in = ?after, "not delivered, tried again later"
         ),
         Next::Dead => tracing::error!(
             destination = %destination.name, event = %claim.event_id,
@@ -213,4 +223,32 @@ async fn deliver(
         ),
     }
     Ok(Outcome { job: claim.job, next, verdict, error })
+}
+
+/// Stores an answer, again and again for as long as the claim is ours: an answer that is not stored is an
+/// event that is sent twice. It is a compare-and-set, so that once more does no harm.
+async fn settle(
+    store: &dyn Store,
+    clock: &dyn Clock,
+    destination: &Destination,
+    claim: &ClaimedEvent,
+    attempt: &Attempt,
+) -> Result<bool, StoreError> {
+    let until = attempt.sent_at.plus(lease(destination));
+    let mut pause = SETTLE_PAUSE;
+    loop {
+        match store.settle_event(claim, attempt).await {
+            Err(error) if clock.now().plus(pause) < until => {
+                tracing::warn!(destination = %destination.name, event = %claim.event_id, %error, "the answer could not be stored; trying again");
+                clock.sleep(pause).await;
+                pause *= 2;
+            }
+            settled => return settled,
+        }
+    }
+}
+
+/// How long a claim lasts: four times as long as a send may take.
+fn lease(destination: &Destination) -> Duration {
+    destination.timeout.saturating_mul(4)
 }

@@ -50,6 +50,7 @@ impl Sender {
         let client = Client::builder()
             .user_agent(concat!("onlynew/", env!("CARGO_PKG_VERSION")))
             .redirect(Policy::none())
+            .retry(reqwest::retry::never())
             .pool_idle_timeout(POOL_IDLE)
             .connect_timeout(CONNECT_TIMEOUT.min(destination.timeout))
             .timeout(destination.timeout)

@@ -11,6 +11,7 @@ use crate::{
     config::job::Job,
     domain::instant::Instant,
     engine::{Engine, Trigger},
+    store::JobRow,
 };
 
 /// Every second, in UTC.
@@ -25,9 +26,22 @@ pub struct Planner {
     jobs: Vec<Arc<Job>>,
 }
 
-/// What ends a run's task: which job it was, and the last fire that the store then held, where it could
-/// tell.
-type Ended = (String, Option<Option<Instant>>);
+/// How long a job is left alone whose run did not begin, at first and at most.
+const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// What this process knows of a job.
+#[derive(Debug, Default)]
+struct Known {
+    /// The job's row as last seen; none where the store has to be asked.
+    row: Option<JobRow>,
+    /// Its run is under way here.
+    is_running: bool,
+    /// It is not looked at before this instant.
+    not_before: Option<Instant>,
+    /// How long it was last left alone.
+    pause: Duration,
+}
 
 impl Planner {
     /// A planner for these jobs.
@@ -36,39 +50,40 @@ impl Planner {
     }
 
     /// Runs jobs as they fall due, until `stop`; then waits for the runs under way, which stop after their
-    /// page. No job runs twice at once: in this process by `busy`, over all processes by the lease.
+    /// page. No job runs twice at once: in this process by `is_running`, over all processes by the lease.
+    /// Runs are started on a tick alone, so that a job that cannot begin costs a look now and then.
     pub async fn run(&self, stop: CancellationToken) -> Result<(), JobSchedulerError> {
         let tick = Arc::new(Notify::new());
         let mut ticker = ticker(Arc::clone(&tick)).await?;
-        let mut last_fires: HashMap<String, Option<Instant>> = HashMap::new();
-        let mut busy: HashMap<tokio::task::Id, String> = HashMap::new();
-        let mut runs: JoinSet<Ended> = JoinSet::new();
+        let mut known: HashMap<String, Known> = HashMap::new();
+        let mut tasks: HashMap<tokio::task::Id, String> = HashMap::new();
+        let mut runs: JoinSet<Option<JobRow>> = JoinSet::new();
         while !stop.is_cancelled() {
-            for job in &self.jobs {
-                if busy.values().any(|name| *name == job.name) || !self.may_be_due(job, &mut last_fires).await
-                {
-                    continue;
-                }
-                let task = runs.spawn(run_due(Arc::clone(&self.engine), Arc::clone(job), stop.clone()));
-                busy.insert(task.id(), job.name.clone());
-            }
             tokio::select! {
                 () = tick.notified() => {}
                 () = tokio::time::sleep(TICK_OVERDUE) => tracing::warn!("the ticker is late"),
-                Some(ended) = runs.join_next_with_id() => match ended {
-                    Ok((id, (name, last))) => {
-                        busy.remove(&id);
-                        match last {
-                            Some(last) => last_fires.insert(name, last),
-                            None => last_fires.remove(&name),
-                        };
-                    }
-                    Err(error) => {
-                        let job = busy.remove(&error.id()).unwrap_or_default();
-                        tracing::error!(%job, %error, "a run ended unexpectedly; its lease runs out by itself");
-                    }
-                },
-                () = stop.cancelled() => {}
+                Some(ended) = runs.join_next_with_id() => {
+                    let (id, row) = match ended {
+                        Ok((id, row)) => (id, row),
+                        Err(error) => {
+                            tracing::error!(%error, "a run ended unexpectedly; its lease runs out by itself");
+                            (error.id(), None)
+                        }
+                    };
+                    let job = tasks.remove(&id).unwrap_or_default();
+                    self.ended(known.entry(job).or_default(), row);
+                    continue;
+                }
+                () = stop.cancelled() => break,
+            }
+            for job in &self.jobs {
+                let known = known.entry(job.name.clone()).or_default();
+                if !self.is_due(job, known).await {
+                    continue;
+                }
+                let task = runs.spawn(run_due(Arc::clone(&self.engine), Arc::clone(job), stop.clone()));
+                known.is_running = true;
+                tasks.insert(task.id(), job.name.clone());
             }
         }
         let shut_down = ticker.shutdown().await;
@@ -77,20 +92,46 @@ impl Planner {
     }
 
     /// Whether a job looks due by what this process last knew; the run asks the store again.
-    async fn may_be_due(&self, job: &Job, last_fires: &mut HashMap<String, Option<Instant>>) -> bool {
-        if let Some(last) = last_fires.get(&job.name) {
-            return self.engine.is_due(job, *last);
+    async fn is_due(&self, job: &Job, known: &mut Known) -> bool {
+        let now = self.engine.clock.now();
+        if known.is_running || known.not_before.is_some_and(|not_before| now < not_before) {
+            return false;
         }
-        match self.engine.register(job).await {
-            Ok(row) => {
-                last_fires.insert(job.name.clone(), row.last_fire);
-                self.engine.is_due(job, row.last_fire)
-            }
-            Err(error) => {
-                tracing::error!(job = %job.name, %error, "the store failed; the job is looked at again");
-                false
+        if known.row.is_none() {
+            match self.engine.register(job).await {
+                Ok(row) => known.row = Some(row),
+                Err(error) => {
+                    if known.pause.is_zero() {
+                        tracing::error!(job = %job.name, %error, "the store failed; the job is tried again");
+                    }
+                    known.leave_alone(now);
+                }
             }
         }
+        known.row.as_ref().is_some_and(|row| self.engine.is_due(job, row))
+    }
+
+    /// Takes in how a run ended: the row as it then was. A job that is still due did not run, for whatever
+    /// reason, and is left alone for a while that grows.
+    fn ended(&self, known: &mut Known, row: Option<JobRow>) {
+        known.is_running = false;
+        let moved = match (&known.row, &row) {
+            (Some(before), Some(after)) => before.last_fire != after.last_fire && !after.is_cut_off,
+            _ => false,
+        };
+        if moved {
+            (known.not_before, known.pause) = (None, Duration::ZERO);
+        } else {
+            known.leave_alone(self.engine.clock.now());
+        }
+        known.row = row;
+    }
+}
+
+impl Known {
+    fn leave_alone(&mut self, now: Instant) {
+        self.pause = (self.pause * 2).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
+        self.not_before = Some(now.plus(self.pause));
     }
 }
 
@@ -106,14 +147,13 @@ async fn ticker(tick: Arc<Notify>) -> Result<JobScheduler, JobSchedulerError> {
     Ok(scheduler)
 }
 
-async fn run_due(engine: Arc<Engine>, job: Arc<Job>, stop: CancellationToken) -> Ended {
-    if let Err(error) = engine.run(&job, Trigger::Due, &stop).await {
-        tracing::error!(job = %job.name, %error, "the store failed; the run did not begin");
+/// Runs a job that looks due; returns its row as it is afterwards, where the store can tell.
+async fn run_due(engine: Arc<Engine>, job: Arc<Job>, stop: CancellationToken) -> Option<JobRow> {
+    match engine.run(&job, Trigger::Due, &stop).await {
+        Ok(_) => engine.store.find_job(&job.name).await.ok().flatten(),
+        Err(error) => {
+            tracing::error!(job = %job.name, %error, "the store failed; the run did not begin");
+            None
+        }
     }
-    (job.name.clone(), last_fire(&engine, &job).await)
-}
-
-async fn last_fire(engine: &Engine, job: &Job) -> Option<Option<Instant>> {
-    let row = engine.store.find_job(&job.name).await.ok()?;
-    row.map(|row| row.last_fire)
 }

@@ -1,4 +1,4 @@
-//! Where `SQLite` and `PostgreSQL` differ, and nothing else: how a writing transaction begins, a few words of
+//! Where SQLite and PostgreSQL differ, and nothing else: how a writing transaction begins, a few words of
 //! SQL, and which errors are worth a second try.
 //!
 //! Statements are written once, in the SQL that both databases share; the words in braces that stand in
@@ -186,7 +186,7 @@ impl<DB: Dialect> Statement<DB> {
         self
     }
 
-    /// Adds a text. NUL, which `PostgreSQL` cannot keep in a text, becomes the sign for it.
+    /// Adds a text. NUL, which PostgreSQL cannot keep in a text, becomes the sign for it.
     pub fn text(self, value: &str) -> Self {
         self.bind(without_nul(value))
     }

@@ -32,7 +32,14 @@ pub(super) async fn find<DB: Dialect>(
     db: &mut DB::Connection,
     name: &str,
 ) -> Result<Option<JobRow>, StoreError> {
-    let row = sql::<DB>("SELECT id, uid, last_fire FROM job WHERE name = $1").text(name).first(db).await?;
+    let row = sql::<DB>(
+        "SELECT id, uid, last_fire,
+            (SELECT status FROM run WHERE run.job = job.id ORDER BY id DESC LIMIT 1) AS status
+         FROM job WHERE name = $1",
+    )
+    .text(name)
+    .first(db)
+    .await?;
     row.map(|row| rows::job::<DB>(&row)).transpose()
 }
 

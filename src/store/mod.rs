@@ -1,5 +1,5 @@
-//! The store: every fact that has to survive a crash, behind one object-safe trait, so that `SQLite` and
-//! `PostgreSQL` tell the same story. All SQL of the project stands in this folder.
+//! The store: every fact that has to survive a crash, behind one object-safe trait, so that SQLite and
+//! PostgreSQL tell the same story. All SQL of the project stands in this folder.
 //!
 //! A write that must be whole is one method. Leases and due times count on the database's clock alone.
 
@@ -28,6 +28,7 @@ use crate::domain::{
     instant::Instant,
     page::{PageRules, SeenRecord},
     run::{Counts, RunKind},
+    version::Version,
 };
 
 /// What the engine, the outbox and the scheduler ask of a database.
@@ -86,10 +87,22 @@ pub trait Store: Debug + Send + Sync {
     /// number that the run has counted before adds only what it changes this time.
     async fn commit_page(&self, lease: &JobLease, page: &PageCommit) -> Result<PageOutcome, StoreError>;
 
-    /// Closes a run and moves the watermark, in one transaction that holds the job's lease row. While a record
-    /// of the job is quarantined, `complete_through` moves no further than to the moment its page was asked
-    /// for.
+    /// Moves the watermark after a complete step of a run that goes on; the job's failures are forgotten.
+    async fn advance(
+        &self,
+        lease: &JobLease,
+        run: RunId,
+        watermark: Option<Version>,
+    ) -> Result<(), StoreError>;
+
+    /// Closes a run and moves the watermark, in one transaction that holds the job's lease row. A failure
+    /// at the source is counted; a complete run forgets those before it. While a record of the job is
+    /// quarantined, `complete_through` moves no further than to the moment its page was asked for.
     async fn finish_run(&self, lease: &JobLease, run: RunId, end: &RunEnd) -> Result<(), StoreError>;
+
+    /// Turns the waiting events of a job over to the destination that it names now; returns how many were
+    /// not there yet. What is being sent is settled where it is.
+    async fn readdress(&self, job: JobId, destination: &str) -> Result<u64, StoreError>;
 
     /// Takes up to `limit` events of a destination that are due, for `ttl`, each with the next fence. Only
     /// a key's earliest unsettled event can be taken. A claim whose time ran out counts as a try, and its
@@ -105,12 +118,8 @@ pub trait Store: Debug + Send + Sync {
     /// fence was lost.
     async fn settle_event(&self, claim: &ClaimedEvent, attempt: &Attempt) -> Result<bool, StoreError>;
 
-    /// Gives claims back that were never sent.
-    async fn release_events(&self, claims: &[ClaimedEvent]) -> Result<(), StoreError>;
-
-    /// When the next event of a destination is due, which may be in the past. A claimed event is due when
-    /// its claim runs out.
-    async fn next_due(&self, destination: &str) -> Result<Option<Instant>, StoreError>;
+    /// How long it takes until the next event of a destination is due or a claim of one runs out.
+    async fn next_due(&self, destination: &str) -> Result<Option<Duration>, StoreError>;
 
     /// Keeps an account from asking until `until`; a later instant that is stored already stays.
     async fn hold_account(&self, account: &str, until: Instant, reason: &str) -> Result<(), StoreError>;
@@ -175,5 +184,5 @@ pub struct NewRun {
     /// Its kind.
     pub kind: RunKind,
     /// The lowest version it asks for.
-    pub from: Option<crate::domain::version::Version>,
+    pub from: Option<Version>,
 }

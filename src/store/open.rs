@@ -20,17 +20,21 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// process wait for one another here.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How many connections read a `SQLite` file beside the one that writes.
+/// How many connections read a SQLite file beside the one that writes.
 const READERS: u32 = 4;
 
-/// How many connections a process holds to `PostgreSQL`.
+/// How many connections a process holds to PostgreSQL.
 const POSTGRES_CONNECTIONS: u32 = 10;
+
+/// How long PostgreSQL may take over a statement, and over a lock that another session holds: whoever waits
+/// longer waits for something that will not come by itself.
+const PATIENCE: [(&str, &str); 2] = [("statement_timeout", "60s"), ("lock_timeout", "15s")];
 
 /// What the write-ahead log is cut back to after a checkpoint, in bytes (field case S8).
 const JOURNAL_LIMIT: &str = "67108864";
 
 /// Opens `sqlite://PATH` (made where it is missing; relative paths start at the working directory) or
-/// `postgres://…`, and brings its schema up to date. A `SQLite` file is made readable by its owner alone.
+/// `postgres://…`, and brings its schema up to date. A SQLite file is made readable by its owner alone.
 pub async fn open(url: &str) -> Result<Arc<dyn Store>, StoreError> {
     match url.split_once("://") {
         Some(("sqlite", path)) if !path.is_empty() && path != ":memory:" => open_sqlite(url, path).await,
@@ -73,7 +77,8 @@ async fn open_sqlite(url: &str, path: &str) -> Result<Arc<dyn Store>, StoreError
 
 async fn open_postgres(url: &str) -> Result<Arc<dyn Store>, StoreError> {
     let failed = |source| StoreError::Open { url: without_password(url), source };
-    let options = PgConnectOptions::from_str(url).map_err(failed)?.application_name("onlynew");
+    let options =
+        PgConnectOptions::from_str(url).map_err(failed)?.application_name("onlynew").options(PATIENCE);
     // A connection of its own first: a pool would go on knocking at a server that is not there.
     let mut connection = PgConnection::connect_with(&options).await.map_err(failed)?;
     // sqlx locks for the whole session, which therefore ends here, whether it migrated or failed.
@@ -88,7 +93,7 @@ async fn open_postgres(url: &str) -> Result<Arc<dyn Store>, StoreError> {
     Ok(Arc::new(SqlStore::new(pool.clone(), pool)))
 }
 
-/// `SQLite`'s log and index files take over the mode of the database file.
+/// SQLite's log and index files take over the mode of the database file.
 fn make_private_file(path: &Path) -> std::io::Result<()> {
     let mut options = std::fs::OpenOptions::new();
     options.create(true).append(true);
@@ -97,7 +102,7 @@ fn make_private_file(path: &Path) -> std::io::Result<()> {
     options.open(path).map(drop)
 }
 
-/// All migrations inside one writing transaction: sqlx does not lock a `SQLite` file while it migrates.
+/// All migrations inside one writing transaction: sqlx does not lock a SQLite file while it migrates.
 async fn migrate_sqlite(pool: &Pool<Sqlite>, migrations: &Migrator) -> Result<(), StoreError> {
     let mut transaction = pool.begin_with(Sqlite::BEGIN).await?;
     run(migrations, &mut *transaction).await?;
@@ -120,19 +125,17 @@ pub(super) fn is_retried<DB: Dialect>(error: &sqlx::Error) -> bool {
 }
 
 fn sqlite_migrations() -> Migrator {
-    Migrator::with_migrations(vec![migration(
-        1,
-        "start",
-        include_str!("../../migrations/sqlite/0001_start.sql"),
-    )])
+    Migrator::with_migrations(vec![
+        migration(1, "start", include_str!("../../migrations/sqlite/0001_start.sql")),
+        migration(2, "failures", include_str!("../../migrations/sqlite/0002_failures.sql")),
+    ])
 }
 
 fn postgres_migrations() -> Migrator {
-    Migrator::with_migrations(vec![migration(
-        1,
-        "start",
-        include_str!("../../migrations/postgres/0001_start.sql"),
-    )])
+    Migrator::with_migrations(vec![
+        migration(1, "start", include_str!("../../migrations/postgres/0001_start.sql")),
+        migration(2, "failures", include_str!("../../migrations/postgres/0002_failures.sql")),
+    ])
 }
 
 fn migration(version: i64, name: &'static str, sql: &'static str) -> Migration {

@@ -1,17 +1,17 @@
-//! The outbox: events in the order of their keys, claimed, settled and given back.
+//! The outbox: events in the order of their keys, claimed and settled.
 //!
 //! A key (destination, job, partition, record key) that has unsettled events has one row in `outbox_head`,
 //! which names the earliest of them. Only heads are claimed, so that two claims can never hold one key,
 //! events that wait behind a head cost nothing, and a key's events go out by sequence.
 //!
-//! Why no event is left without a head, and nothing deadlocks, on `PostgreSQL` (on `SQLite` every writing
+//! Why no event is left without a head, and nothing deadlocks, on PostgreSQL (on SQLite every writing
 //! transaction is alone):
 //! - [`insert`] meets an existing head with an update, which locks it. A settlement of that key locks the
 //!   same row first and looks for the next event in a later statement, which sees all that was committed
 //!   before the lock was got. So either the settlement sees the new event, or the insert finds the head
 //!   gone and makes it anew.
 //! - Whoever locks several heads locks them in the order of their keys: [`insert`], whose heads are all of
-//!   one job and one destination, and [`release`]. [`settle`] locks one. [`claim`] passes over what is
+//!   one job and one destination. [`settle`] locks one. [`claim`] passes over what is
 //!   locked and waits for nobody. So no two can wait for each other.
 //! - Event rows are written only by who holds their key's head.
 
@@ -25,11 +25,7 @@ use super::{
     rows,
     run::WHOLE,
 };
-use crate::domain::{
-    delivery::Next,
-    event::Event,
-    instant::{Instant, micros_of},
-};
+use crate::domain::{delivery::Next, event::Event, instant::micros_of};
 
 /// Stores a page's events, which are in key order, and makes heads for keys that have none. An id that is
 /// stored already is an error: it would be another change under the same name.
@@ -122,7 +118,7 @@ pub(super) async fn claim<DB: Dialect>(
     .run(db)
     .await?;
     let claimed = sql::<DB>(
-        "SELECT event.position, event.event_id, event.job, event.body, event.attempts, event.tries, head.fence
+        "SELECT event.position, event.event_id, event.job, event.body, event.refusals, event.tries, head.fence
          FROM {each_text}($1{json}) AS claimed CROSS JOIN outbox_head AS head CROSS JOIN event
          WHERE head.position = CAST(claimed.value AS BIGINT) AND event.position = head.position
          ORDER BY event.position",
@@ -139,7 +135,7 @@ fn claimed_event<DB: Dialect>(row: &DB::Row) -> Result<ClaimedEvent, StoreError>
         event_id: rows::get::<DB, _>(row, "event_id")?,
         job: JobId(rows::get::<DB, _>(row, "job")?),
         body: rows::get::<DB, _>(row, "body")?,
-        attempts: rows::number::<DB>(row, "attempts")?,
+        refusals: rows::number::<DB>(row, "refusals")?,
         tries: rows::number::<DB>(row, "tries")?,
         fence: rows::get::<DB, _>(row, "fence")?,
     })
@@ -153,12 +149,12 @@ pub(super) async fn settle<DB: Dialect>(
 ) -> Result<bool, StoreError> {
     let ended = Ended::of(attempt.next);
     let released = sql::<DB>(
-        "UPDATE outbox_head SET leased = FALSE, due_at = COALESCE($3, due_at)
+        "UPDATE outbox_head SET leased = FALSE, due_at = COALESCE({now} + $3, due_at)
          WHERE position = $1 AND fence = $2 AND leased",
     )
     .bind(position)
     .bind(fence)
-    .bind(ended.again_at.map(Instant::micros))
+    .bind(ended.again_after.map(micros_of))
     .run(db)
     .await?;
     if released == 0 {
@@ -180,21 +176,21 @@ pub(super) async fn settle<DB: Dialect>(
     .run(db)
     .await?;
     let written = sql::<DB>(
-        "UPDATE event SET state = $2, attempts = attempts + $3, tries = tries + 1,
+        "UPDATE event SET state = $2, refusals = refusals + $3, tries = tries + 1,
             ambiguous = (ambiguous OR $4) AND $2 <> 'delivered',
             settled_at = CASE WHEN $2 = 'pending' THEN NULL ELSE {now} END
          WHERE position = $1 AND state = 'pending'",
     )
     .bind(position)
     .text(ended.state)
-    .bind(i64::from(ended.counted))
+    .bind(i64::from(ended.refused))
     .bind(ended.ambiguous)
     .run(db)
     .await?;
     if written != 1 {
         return Err(StoreError::Inconsistent(format!("the head at {position} is settled already")));
     }
-    if ended.again_at.is_none() {
+    if ended.again_after.is_none() {
         move_head::<DB>(db, position).await?;
     }
     Ok(true)
@@ -204,23 +200,24 @@ pub(super) async fn settle<DB: Dialect>(
 struct Ended {
     outcome: &'static str,
     state: &'static str,
-    counted: bool,
+    refused: bool,
     ambiguous: bool,
-    again_at: Option<Instant>,
+    again_after: Option<Duration>,
 }
 
 impl Ended {
     fn of(next: Next) -> Self {
-        let settled = |state| Self { outcome: state, state, counted: true, ambiguous: false, again_at: None };
+        let settled =
+            |state, refused| Self { outcome: state, state, refused, ambiguous: false, again_after: None };
         match next {
-            Next::Delivered => settled("delivered"),
-            Next::Dead => settled("dead"),
-            Next::Again { at, counted, ambiguous } => Self {
-                outcome: if counted { "again" } else { "wait" },
+            Next::Delivered => settled("delivered", false),
+            Next::Dead => settled("dead", true),
+            Next::Again { after, refused, ambiguous } => Self {
+                outcome: if refused { "refused" } else { "again" },
                 state: "pending",
-                counted,
+                refused,
                 ambiguous,
-                again_at: Some(at),
+                again_after: Some(after),
             },
         }
     }
@@ -251,45 +248,61 @@ async fn move_head<DB: Dialect>(db: &mut DB::Connection, settled: i64) -> Result
     Ok(())
 }
 
-/// Gives claims back. They were never sent, so that nothing is counted; claims that were lost are left.
-pub(super) async fn release<DB: Dialect>(
+/// Turns waiting events over to another destination. A key that has a head there already (two processes
+/// read different files) keeps both heads, and so both orders, until one of them is empty.
+pub(super) async fn readdress<DB: Dialect>(
     db: &mut DB::Connection,
-    claims: &[(i64, i64)],
-) -> Result<(), StoreError> {
-    #[derive(Serialize)]
-    struct Claim {
-        position: i64,
-        fence: i64,
-    }
-    let claims: Vec<_> = claims.iter().map(|&(position, fence)| Claim { position, fence }).collect();
-    let locked = sql::<DB>(
-        "SELECT head.position FROM {each}($1{json}) AS claim CROSS JOIN outbox_head AS head
-         WHERE head.position = CAST(claim.value ->> 'position' AS BIGINT)
-           AND head.fence = CAST(claim.value ->> 'fence' AS BIGINT) AND head.leased
-         ORDER BY head.destination, head.job, head.partition, head.key {for_update}",
+    job: JobId,
+    destination: &str,
+) -> Result<u64, StoreError> {
+    let heads = sql::<DB>(
+        "SELECT head.key FROM outbox_head AS head
+         WHERE head.job = $1 AND head.partition = $2 AND head.destination <> $3
+           AND NOT EXISTS (SELECT 1 FROM outbox_head AS there WHERE there.destination = $3 AND there.job = head.job
+                           AND there.partition = head.partition AND there.key = head.key)
+         ORDER BY head.key {for_update}",
     )
-    .bind(serde_json::to_string(&claims)?)
+    .bind(job.0)
+    .text(WHOLE)
+    .text(destination)
     .all(db)
     .await?;
-    let positions =
-        locked.iter().map(|row| rows::get::<DB, i64>(row, "position")).collect::<Result<Vec<_>, _>>()?;
-    sql::<DB>(
-        "UPDATE outbox_head SET leased = FALSE, due_at = {now}
-         WHERE position IN (SELECT CAST(claimed.value AS BIGINT) FROM {each_text}($1{json}) AS claimed)",
+    if heads.is_empty() {
+        return Ok(0);
+    }
+    let keys = heads.iter().map(|row| rows::get::<DB, String>(row, "key")).collect::<Result<Vec<_>, _>>()?;
+    let keys = serde_json::to_string(&keys)?;
+    let moved = sql::<DB>(
+        "UPDATE event SET destination = $3 WHERE job = $1 AND partition = $2 AND state = 'pending'
+            AND key IN (SELECT value FROM {each_text}($4{json}) AS moved)",
     )
-    .bind(serde_json::to_string(&positions)?)
+    .bind(job.0)
+    .text(WHOLE)
+    .text(destination)
+    .bind(keys.clone())
     .run(db)
     .await?;
-    Ok(())
+    sql::<DB>(
+        "UPDATE outbox_head SET destination = $3 WHERE job = $1 AND partition = $2 AND destination <> $3
+            AND key IN (SELECT value FROM {each_text}($4{json}) AS moved)",
+    )
+    .bind(job.0)
+    .text(WHOLE)
+    .text(destination)
+    .bind(keys)
+    .run(db)
+    .await?;
+    Ok(moved)
 }
 
 pub(super) async fn next_due<DB: Dialect>(
     db: &mut DB::Connection,
     destination: &str,
-) -> Result<Option<Instant>, StoreError> {
-    let row = sql::<DB>("SELECT min(due_at) AS due_at FROM outbox_head WHERE destination = $1")
+) -> Result<Option<Duration>, StoreError> {
+    let row = sql::<DB>("SELECT min(due_at) - {now} AS wait FROM outbox_head WHERE destination = $1")
         .text(destination)
         .one(db)
         .await?;
-    rows::maybe_instant::<DB>(&row, "due_at")
+    let wait = rows::get::<DB, Option<i64>>(&row, "wait")?;
+    Ok(wait.map(|wait| Duration::from_micros(u64::try_from(wait).unwrap_or(0))))
 }

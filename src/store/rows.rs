@@ -41,9 +41,12 @@ pub(super) fn maybe_instant<DB: Dialect>(row: &DB::Row, column: &str) -> Result<
     Ok(get::<DB, Option<i64>>(row, column)?.map(Instant::from_micros))
 }
 
-/// The columns `id`, `uid` and `last_fire`.
+/// The columns `id`, `uid` and `last_fire` of a job and `status` of its last run.
 pub(super) fn job<DB: Dialect>(row: &DB::Row) -> Result<JobRow, StoreError> {
+    let last_run = get::<DB, Option<String>>(row, "status")?.and_then(|name| RunStatus::from_name(&name));
+    let has_no_end = [RunStatus::Running, RunStatus::Interrupted, RunStatus::RateLimited];
     Ok(JobRow {
+        is_cut_off: last_run.is_some_and(|status| has_no_end.contains(&status)),
         id: JobId(get::<DB, _>(row, "id")?),
         uid: get::<DB, _>(row, "uid")?,
         last_fire: maybe_instant::<DB>(row, "last_fire")?,
@@ -57,6 +60,7 @@ pub(super) fn progress<DB: Dialect>(row: &DB::Row) -> Result<Progress, StoreErro
         complete_through: maybe_instant::<DB>(row, "complete_through")?,
         baseline_at: maybe_instant::<DB>(row, "baseline_at")?,
         baseline_open: get::<DB, _>(row, "baseline_open")?,
+        failures: number::<DB>(row, "failures")?,
     })
 }
 

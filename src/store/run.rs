@@ -52,7 +52,7 @@ pub(super) async fn fix_baseline<DB: Dialect>(
 
 async fn progress<DB: Dialect>(db: &mut DB::Connection, lease: &JobLease) -> Result<Progress, StoreError> {
     let row = sql::<DB>(
-        "SELECT watermark, complete_through, baseline_at, baseline_open FROM progress
+        "SELECT watermark, complete_through, baseline_at, baseline_open, failures FROM progress
          WHERE job = $1 AND partition = $2",
     )
     .bind(lease.job.0)
@@ -152,18 +152,54 @@ pub(super) async fn finish<DB: Dialect>(
     if closed != 1 {
         return Err(not_open(run));
     }
-    if end.status != RunStatus::Ok {
-        return Ok(());
+    match end.status {
+        RunStatus::Ok => move_up::<DB>(db, lease, end.watermark, end.complete_through).await,
+        _ if end.at_source => {
+            sql::<DB>("UPDATE progress SET failures = failures + 1 WHERE job = $1 AND partition = $2")
+                .bind(lease.job.0)
+                .text(WHOLE)
+                .run(db)
+                .await?;
+            Ok(())
+        }
+        _ => Ok(()),
     }
+}
+
+/// Moves the watermark of a run that goes on.
+pub(super) async fn advance<DB: Dialect>(
+    db: &mut DB::Connection,
+    lease: &JobLease,
+    run: RunId,
+    watermark: Option<Version>,
+) -> Result<(), StoreError> {
+    job::hold::<DB>(db, lease).await?;
+    let open = sql::<DB>("SELECT id FROM run WHERE id = $1 AND job = $2 AND status = 'running'")
+        .bind(run.0)
+        .bind(lease.job.0)
+        .first(db)
+        .await?;
+    match open {
+        Some(_) => move_up::<DB>(db, lease, watermark, None).await,
+        None => Err(not_open(run)),
+    }
+}
+
+/// Neither ever moves back, whatever the caller computed it from.
+async fn move_up<DB: Dialect>(
+    db: &mut DB::Connection,
+    lease: &JobLease,
+    watermark: Option<Version>,
+    complete_through: Option<Instant>,
+) -> Result<(), StoreError> {
     // A record that could not be read may be older than anything the run has seen.
     let unread_since = quarantine::unread_since::<DB>(db, lease.job).await?;
-    let complete_through = match (end.complete_through, unread_since) {
+    let complete_through = match (complete_through, unread_since) {
         (Some(through), Some(since)) => Some(through.min(since)),
         (through, _) => through,
     };
-    // Neither ever moves back, whatever the caller computed it from.
     sql::<DB>(
-        "UPDATE progress SET
+        "UPDATE progress SET failures = 0,
             watermark = CASE WHEN watermark > $3 OR $3 IS NULL THEN watermark ELSE $3 END,
             complete_through =
                 CASE WHEN complete_through > $4 OR $4 IS NULL THEN complete_through ELSE $4 END,
@@ -172,7 +208,7 @@ pub(super) async fn finish<DB: Dialect>(
     )
     .bind(lease.job.0)
     .text(WHOLE)
-    .bind(end.watermark.map(|Version(watermark)| watermark))
+    .bind(watermark.map(|Version(watermark)| watermark))
     .bind(complete_through.map(Instant::micros))
     .run(db)
     .await?;

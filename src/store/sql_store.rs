@@ -12,12 +12,12 @@ use super::{
     QuarantineView, RunEnd, RunId, Store, StoreError, account, dialect::Dialect, job, open::is_retried,
     outbox, page, quarantine, run, view,
 };
-use crate::domain::{content::Hash, instant::Instant, run::Counts};
+use crate::domain::{content::Hash, instant::Instant, run::Counts, version::Version};
 
 /// How often a transaction is done in all where the database undoes it for another one's sake.
 const TRIES: u32 = 5;
 
-/// A store on one database. On `SQLite` one connection writes and a few read; on `PostgreSQL` both are the
+/// A store on one database. On SQLite one connection writes and a few read; on PostgreSQL both are the
 /// same pool.
 #[derive(Debug)]
 pub struct SqlStore<DB: Dialect> {
@@ -177,9 +177,29 @@ impl<DB: Dialect> Store for SqlStore<DB> {
         self.write(input, |db, (lease, page)| Box::pin(page::commit::<DB>(db, lease, page))).await
     }
 
+    async fn advance(
+        &self,
+        lease: &JobLease,
+        run: RunId,
+        watermark: Option<Version>,
+    ) -> Result<(), StoreError> {
+        let input = (lease.clone(), run, watermark);
+        self.write(input, |db, (lease, run, watermark)| {
+            Box::pin(run::advance::<DB>(db, lease, *run, *watermark))
+        })
+        .await
+    }
+
     async fn finish_run(&self, lease: &JobLease, run: RunId, end: &RunEnd) -> Result<(), StoreError> {
         let input = (lease.clone(), run, end.clone());
         self.write(input, |db, (lease, run, end)| Box::pin(run::finish::<DB>(db, lease, *run, end))).await
+    }
+
+    async fn readdress(&self, job: JobId, destination: &str) -> Result<u64, StoreError> {
+        self.write((job, destination.to_owned()), |db, (job, destination)| {
+            Box::pin(outbox::readdress::<DB>(db, *job, destination))
+        })
+        .await
     }
 
     async fn claim_events(
@@ -203,12 +223,7 @@ impl<DB: Dialect> Store for SqlStore<DB> {
         .await
     }
 
-    async fn release_events(&self, claims: &[ClaimedEvent]) -> Result<(), StoreError> {
-        let input: Vec<(i64, i64)> = claims.iter().map(|claim| (claim.position, claim.fence)).collect();
-        self.write(input, |db, claims| Box::pin(outbox::release::<DB>(db, claims))).await
-    }
-
-    async fn next_due(&self, destination: &str) -> Result<Option<Instant>, StoreError> {
+    async fn next_due(&self, destination: &str) -> Result<Option<Duration>, StoreError> {
         outbox::next_due::<DB>(&mut *self.reader().await?, destination).await
     }
 

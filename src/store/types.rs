@@ -29,6 +29,9 @@ pub struct JobRow {
     pub uid: String,
     /// The last scheduled instant that was run.
     pub last_fire: Option<Instant>,
+    /// Its last run has no end: it is under way, or was cut off by a crash, a stop, or a source that wanted to
+    /// be left alone.
+    pub is_cut_off: bool,
 }
 
 /// The right to run a job, until it runs out. Under a later epoch it is void.
@@ -53,6 +56,8 @@ pub struct Progress {
     pub baseline_at: Option<Instant>,
     /// The baseline run has not completed yet.
     pub baseline_open: bool,
+    /// How many runs failed at this watermark, one after another.
+    pub failures: u32,
 }
 
 /// A record that could not be read.
@@ -105,6 +110,8 @@ pub struct RunEnd {
     pub status: RunStatus,
     /// Why, where it is not ok.
     pub reason: Option<String>,
+    /// Whether it failed for what the source answered, so that a shorter window may help.
+    pub at_source: bool,
     /// How many requests it sent.
     pub requests: u64,
     /// Where the watermark moves; `None` leaves it.
@@ -124,9 +131,9 @@ pub struct ClaimedEvent {
     pub job: JobId,
     /// The request body.
     pub body: String,
-    /// Attempts that were counted before this one.
-    pub attempts: u32,
-    /// All attempts before this one.
+    /// How often the receiver refused it before.
+    pub refusals: u32,
+    /// How often it was tried before.
     pub tries: u32,
     /// Void once another claim has a later one.
     pub fence: i64,
@@ -145,7 +152,7 @@ pub struct Attempt {
     pub sent_at: Instant,
     /// How long it took.
     pub took: Duration,
-    /// What becomes of the event. `Again` instants are by the database's clock.
+    /// What becomes of the event.
     pub next: Next,
 }
 

@@ -27,7 +27,7 @@ use onlynew::{
         numbers::Numbers,
         version::{Version, VersionFormat},
         version_field::OnMissingVersion,
-        window::WindowRule,
+        window::{Bounds, WindowRule},
     },
     limit::Limits,
 };
@@ -98,6 +98,7 @@ impl Draft {
                 primary_key: vec!["id".parse().unwrap()],
                 key_type: KeyType::Loose,
                 incremental: None,
+                bounded: false,
                 pagination: Pagination { kind: PageKind::Single, has_more: None, total: None },
                 errors: Vec::new(),
                 deleted_when: None,
@@ -215,9 +216,11 @@ impl Draft {
                 start: None,
                 lookback: Duration::ZERO,
                 settle: Duration::ZERO,
+                step: None,
                 granularity: Duration::ZERO,
                 precision: 1,
                 open_start: false,
+                open_end: false,
                 is_time: true,
             },
             first_run: FirstRun::Emit,
@@ -236,7 +239,9 @@ impl Draft {
         let clock: Arc<dyn Clock> = clock.clone();
         let limits = Arc::new(Limits::new(Arc::clone(&clock)).with_random(|| 0.0));
         let (job, http) = self.job();
-        PageReader::new(job, from, http, limits, clock)
+        let mut reader = PageReader::new(job, http, limits, clock);
+        reader.begin(Bounds { start: from, end: None });
+        reader
     }
 
     /// Reads all pages, without really waiting.

@@ -94,7 +94,7 @@ async fn other_jobs_of_the_account_wait_too() {
     let limits = Arc::new(Limits::new(Arc::clone(&clock)).with_random(|| 0.0));
     let reader = || {
         let (job, http) = Draft::new(&source.url()).job();
-        PageReader::new(job, None, http, Arc::clone(&limits), Arc::clone(&clock))
+        PageReader::new(job, http, Arc::clone(&limits), Arc::clone(&clock))
     };
     assert!(matches!(reader().next_page().await, Err(ReadError::RateLimited { .. })));
     let mut other = reader();

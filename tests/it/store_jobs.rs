@@ -36,6 +36,7 @@ both!(
 
 fn ok(watermark: Option<i64>, complete_through: i64) -> RunEnd {
     RunEnd {
+        at_source: false,
         status: RunStatus::Ok,
         reason: None,
         requests: 3,
@@ -157,6 +158,7 @@ async fn a_complete_run_moves_the_watermark_and_closes_the_baseline(database: Da
         complete_through: Some(Instant::from_seconds(80)),
         baseline_at: None,
         baseline_open: false,
+        failures: 0,
     };
     assert_eq!(store.open_progress(&lease, true).await.unwrap(), moved);
     let view = store.job_view("issues").await.unwrap().unwrap().last_run.unwrap();

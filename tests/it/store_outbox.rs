@@ -25,12 +25,11 @@ both!(
     events_stored_while_others_are_settled_are_not_forgotten,
     a_claim_that_ran_out_goes_to_another_and_is_void,
     a_claim_that_ran_out_unnoticed_still_settles,
-    a_busy_receiver_costs_no_attempt,
+    only_refusals_are_counted_as_such,
     a_dead_letter_lets_the_next_event_of_its_key_go,
     what_is_settled_stays_settled,
     a_fault_in_a_settlement_leaves_the_claim_as_it_was,
-    claims_given_back_count_nothing,
-    the_next_due_instant_is_told,
+    how_long_until_the_next_is_due_is_told,
     destinations_do_not_see_each_other_s_events,
 );
 
@@ -51,8 +50,8 @@ pub fn delivered() -> Attempt {
     attempt(Next::Delivered)
 }
 
-fn again(at: Instant, counted: bool) -> Attempt {
-    attempt(Next::Again { at, counted, ambiguous: false })
+fn again(after: Duration, refused: bool) -> Attempt {
+    attempt(Next::Again { after, refused, ambiguous: false })
 }
 
 /// The key and the sequence of a claimed event.
@@ -86,7 +85,7 @@ async fn only_the_earliest_event_of_a_key_is_claimed(database: Database) {
     job.commit(4, vec![record("2", 1, "x")]).await;
     let claims = claim(&store).await;
     assert_eq!(claims.iter().map(place).collect::<Vec<_>>(), [("1".to_owned(), 1), ("2".to_owned(), 1)]);
-    assert!(claims.iter().all(|claim| claim.job == job.row.id && claim.attempts == 0 && claim.tries == 0));
+    assert!(claims.iter().all(|claim| claim.job == job.row.id && claim.refusals == 0 && claim.tries == 0));
     assert_eq!(claim(&store).await, []);
     assert!(store.settle_event(&claims[0], &delivered()).await.unwrap());
     assert_eq!(place(&claim_one(&store).await), ("1".to_owned(), 2));
@@ -152,13 +151,8 @@ async fn deliver_all(store: &Arc<dyn Store>, witness: &Mutex<Witness>, count: i6
                     witness.settled.entry(key).or_default().push(sequence);
                 }
             }
-            let now = store.now().await.unwrap();
             let attempt = match chance {
-                0 => {
-                    store.release_events(std::slice::from_ref(claim)).await.unwrap();
-                    continue;
-                }
-                1..4 => again(now.plus(Duration::from_millis(fastrand::u64(0..3))), chance == 1),
+                0..4 => again(Duration::from_millis(fastrand::u64(0..3)), chance == 1),
                 4 => attempt(Next::Dead),
                 _ => delivered(),
             };
@@ -187,12 +181,11 @@ async fn a_claim_that_ran_out_goes_to_another_and_is_void(database: Database) {
     let old = one.claim_events(DESTINATION, 1, Duration::from_millis(1)).await.unwrap().remove(0);
     tokio::time::sleep(Duration::from_millis(20)).await;
     let new = claim_one(&other).await;
-    assert_eq!((new.position, new.attempts, new.tries), (old.position, 0, 1));
+    assert_eq!((new.position, new.refusals, new.tries), (old.position, 0, 1));
     assert!(new.fence > old.fence);
     assert_eq!(database.number("(SELECT count(*) FROM event WHERE ambiguous)").await, 1);
 
     assert!(!one.settle_event(&old, &delivered()).await.unwrap());
-    one.release_events(&[old]).await.unwrap();
     assert_eq!(claim(&one).await, []);
     assert_eq!(database.number("(SELECT count(*) FROM attempt)").await, 0);
     assert!(other.settle_event(&new, &delivered()).await.unwrap());
@@ -207,21 +200,20 @@ async fn a_claim_that_ran_out_unnoticed_still_settles(database: Database) {
     assert_eq!(claim(&store).await, []);
 }
 
-async fn a_busy_receiver_costs_no_attempt(database: Database) {
+async fn only_refusals_are_counted_as_such(database: Database) {
     let store = database.open().await;
     job_with_events(&store, 1).await;
     let mut seen = Vec::new();
-    for counted in [true, false, false, true] {
+    for refused in [true, false, false, true] {
         let claim = claim_one(&store).await;
-        seen.push((claim.attempts, claim.tries));
-        let now = store.now().await.unwrap();
-        assert!(store.settle_event(&claim, &again(now, counted)).await.unwrap());
+        seen.push((claim.refusals, claim.tries));
+        assert!(store.settle_event(&claim, &again(Duration::ZERO, refused)).await.unwrap());
     }
     assert_eq!(seen, [(0, 0), (1, 1), (1, 2), (1, 3)]);
     let last = claim_one(&store).await;
-    assert_eq!((last.attempts, last.tries), (2, 4));
+    assert_eq!((last.refusals, last.tries), (2, 4));
     let outcomes = database.texts("SELECT outcome FROM attempt ORDER BY id").await;
-    assert_eq!(outcomes, ["again", "wait", "wait", "again"]);
+    assert_eq!(outcomes, ["refused", "again", "again", "refused"]);
 }
 
 async fn a_dead_letter_lets_the_next_event_of_its_key_go(database: Database) {
@@ -239,11 +231,9 @@ async fn what_is_settled_stays_settled(database: Database) {
     job_with_events(&store, 1).await;
     let claim = claim_one(&store).await;
     assert!(store.settle_event(&claim, &delivered()).await.unwrap());
-    let now = store.now().await.unwrap();
-    for next in [delivered(), attempt(Next::Dead), again(now, true)] {
+    for next in [delivered(), attempt(Next::Dead), again(Duration::ZERO, true)] {
         assert!(!store.settle_event(&claim, &next).await.unwrap());
     }
-    store.release_events(&[claim]).await.unwrap();
     let view = store.job_view("issues").await.unwrap().unwrap();
     assert_eq!((view.pending, view.delivered, view.dead), (0, 1, 0));
     assert_eq!(database.number("(SELECT count(*) FROM attempt)").await, 1);
@@ -268,29 +258,15 @@ async fn a_fault_in_a_settlement_leaves_the_claim_as_it_was(database: Database) 
     assert_eq!(place(&claim_one(&store).await), ("1".to_owned(), 2));
 }
 
-async fn claims_given_back_count_nothing(database: Database) {
-    let store = database.open().await;
-    job_with_events(&store, 2).await;
-    let claims = claim(&store).await;
-    store.release_events(&claims).await.unwrap();
-    store.release_events(&[]).await.unwrap();
-    let again = claim_one(&store).await;
-    assert_eq!((again.position, again.attempts, again.tries), (claims[0].position, 0, 0));
-    assert!(again.fence > claims[0].fence);
-    assert!(!store.settle_event(&claims[0], &delivered()).await.unwrap());
-    assert_eq!(database.number("(SELECT count(*) FROM event WHERE ambiguous)").await, 0);
-}
-
-async fn the_next_due_instant_is_told(database: Database) {
+async fn how_long_until_the_next_is_due_is_told(database: Database) {
     let store = database.open().await;
     assert_eq!(store.next_due(DESTINATION).await.unwrap(), None);
     job_with_events(&store, 1).await;
-    let now = store.now().await.unwrap();
-    assert!(store.next_due(DESTINATION).await.unwrap().unwrap() <= now);
+    assert_eq!(store.next_due(DESTINATION).await.unwrap(), Some(Duration::ZERO));
     let claim = claim_one(&store).await;
-    let later = now.plus(Duration::from_mins(1));
-    assert!(store.settle_event(&claim, &again(later, true)).await.unwrap());
-    assert_eq!(store.next_due(DESTINATION).await.unwrap(), Some(later));
+    assert!(store.settle_event(&claim, &again(Duration::from_mins(1), true)).await.unwrap());
+    let wait = store.next_due(DESTINATION).await.unwrap().unwrap();
+    assert!(wait <= Duration::from_mins(1) && wait > Duration::from_secs(30), "{wait:?}");
     assert_eq!(self::claim(&store).await, []);
 }
 

@@ -1,4 +1,4 @@
-//! A fresh database for each test, of both kinds. `PostgreSQL` databases are made on the cluster that
+//! A fresh database for each test, of both kinds. PostgreSQL databases are made on the cluster that
 //! `ONLYNEW_TEST_POSTGRES` names, a URL of a superuser; without it that half of the suite is passed over,
 //! unless `ONLYNEW_REQUIRE_POSTGRES=1` says that it must run.
 
@@ -51,14 +51,14 @@ macro_rules! both {
 }
 
 impl Database {
-    /// A `SQLite` file in a folder of its own.
+    /// A SQLite file in a folder of its own.
     pub fn sqlite() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite://{}", folder.path().join("onlynew.db").display());
         Self { url, place: Place::Sqlite { _folder: folder } }
     }
 
-    /// A `PostgreSQL` database; `None` where there is no cluster to make it on.
+    /// A PostgreSQL database; `None` where there is no cluster to make it on.
     pub async fn postgres() -> Option<Self> {
         let Ok(admin) = std::env::var("ONLYNEW_TEST_POSTGRES") else {
             let required = std::env::var("ONLYNEW_REQUIRE_POSTGRES").is_ok_and(|value| value == "1");

@@ -34,13 +34,22 @@ use super::{
 #[derive(Debug, Default)]
 pub struct HastyClock {
     skipped: AtomicU64,
+    stands_at: Mutex<Option<Instant>>,
     /// The waits that were asked for.
     pub waits: Mutex<Vec<Duration>>,
 }
 
+impl HastyClock {
+    /// From now on the time is this, plus the waits passed over.
+    pub fn stand_at(&self, at: Instant) {
+        *self.stands_at.lock().unwrap() = Some(at);
+    }
+}
+
 impl Clock for HastyClock {
     fn now(&self) -> Instant {
-        machine_time().plus(Duration::from_micros(self.skipped.load(Ordering::SeqCst)))
+        let now = self.stands_at.lock().unwrap().unwrap_or_else(machine_time);
+        now.plus(Duration::from_micros(self.skipped.load(Ordering::SeqCst)))
     }
 
     fn sleep(&self, duration: Duration) -> Wait<'_> {
