@@ -109,7 +109,7 @@ pub(super) struct StreamFile {
     /// The request for a page.
     pub(super) request: Spanned<RequestFile>,
     /// Where the records stand in a page.
-    pub(super) records: Option<RecordsFile>,
+    pub(super) records: Option<Spanned<RecordsFile>>,
     /// The parts of a record's key: paths in the record.
     #[schemars(with = "Vec<PathForm>")]
     pub(super) primary_key: Spanned<Vec<Spanned<String>>>,
@@ -341,7 +341,7 @@ pub(super) struct SourceFile {
     /// The request for a page.
     pub(super) request: Spanned<RequestFile>,
     /// Where the records stand in a page.
-    pub(super) records: Option<RecordsFile>,
+    pub(super) records: Option<Spanned<RecordsFile>>,
     /// The parts of a record's key: paths in the record.
     #[schemars(with = "Vec<PathForm>")]
     pub(super) primary_key: Spanned<Vec<Spanned<String>>>,

@@ -10,7 +10,11 @@ use super::{
 };
 
 /// Builds the rules about records; `inputs` are the names that the filter may use.
-pub(super) fn records(file: Option<&RecordsFile>, inputs: &[String], problems: &Problems) -> Option<Records> {
+pub(super) fn records(
+    file: Option<&Spanned<RecordsFile>>,
+    inputs: &[String],
+    problems: &Problems,
+) -> Option<Records> {
     let whole = || "$".parse().ok();
     let Some(file) = file else {
         return Some(Records {
@@ -22,7 +26,10 @@ pub(super) fn records(file: Option<&RecordsFile>, inputs: &[String], problems: &
         });
     };
     let name = file.format.unwrap_or_default();
-    useless_keys(file, name, problems);
+    // A format that is misspelt is told of already, and nothing is known of it.
+    if file.whole || file.format.is_some() {
+        useless_keys(file, name, problems);
+    }
     let list = match &file.path {
         Some(text) => path(text, problems),
         None => whole(),

@@ -287,7 +287,7 @@ impl PageReader {
             self.failed(url, &format!("{error}; it begins with `{beginning}`"))
         };
         let list = match &good.reply.body {
-            Ok(document) => list(document, &self.job.stream.records).map_err(failed)?,
+            Ok(document) => list(document, &self.job.stream).map_err(failed)?,
             // The verdict called it data all the same: an empty body that stands for an empty list.
             Err(_) => List::empty(),
         };

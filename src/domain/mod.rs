@@ -10,6 +10,7 @@ pub mod decide;
 pub mod delivery;
 pub mod event;
 pub mod fires;
+pub mod fixed_point;
 pub mod instant;
 pub mod json_path;
 pub mod key;

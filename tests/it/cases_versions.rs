@@ -10,7 +10,7 @@ use crate::{
     support::{
         database::Database,
         rig::{Job, Rig},
-        server::Reply,
+        server::{Asked, Reply},
     },
 };
 
@@ -35,7 +35,7 @@ fn show(items: &Mutex<String>, now: &str) {
 /// The events so far, as (key, version).
 fn versions(rig: &Rig) -> Vec<(String, Value)> {
     let told = rig.receiver.asked();
-    let told = told.iter().map(|asked| asked.json());
+    let told = told.iter().map(Asked::json);
     let mut told: Vec<_> =
         told.map(|event| (event["key"].as_str().unwrap().to_owned(), event["version"].clone())).collect();
     told.sort_by_key(|(key, _)| key.clone());

@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 
 use csv::{ReaderBuilder, StringRecord};
+use serde_json::Value;
 
 use super::document::{Document, DocumentError, ListText, push_text};
 
@@ -37,7 +38,11 @@ pub(super) fn read(text: &str, delimiter: u8) -> Result<Document, DocumentError>
             list.broken_row(raw.trim_matches(['\r', '\n']), reason)?;
         }
     }
-    list.finish()
+    let columns = names
+        .iter()
+        .filter_map(|name| serde_json::from_str(name).ok())
+        .map(|name: String| (name, Value::Null));
+    Ok(Document { columns: Some(Value::Object(columns.collect())), ..list.finish()? })
 }
 
 /// The columns' names as JSON texts. A column without a name is called by its position.

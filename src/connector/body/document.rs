@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::value::RawValue;
+use serde_json::{Value, value::RawValue};
 
 use super::{csv, ndjson, xml};
 use crate::config::stream::RecordFormat;
@@ -47,6 +47,8 @@ pub struct Document {
     pub json: Box<RawValue>,
     /// The rows that cannot be read, where the format has rows.
     pub broken: Broken,
+    /// The names of a table's columns, as the members of an object.
+    pub columns: Option<Value>,
 }
 
 /// Why a body is no document.
@@ -78,7 +80,9 @@ pub enum DocumentError {
 /// Reads a body's text.
 pub fn read(text: String, format: RecordFormat) -> Result<Document, DocumentError> {
     match format {
-        RecordFormat::Json => Ok(Document { json: RawValue::from_string(text)?, broken: Broken::default() }),
+        RecordFormat::Json => {
+            Ok(Document { json: RawValue::from_string(text)?, broken: Broken::default(), columns: None })
+        }
         RecordFormat::Ndjson => ndjson::read(&text),
         RecordFormat::Csv { delimiter } => csv::read(&text, delimiter),
         RecordFormat::Xml => xml::read(&text),
@@ -130,7 +134,7 @@ impl ListText {
     /// The whole list.
     pub fn finish(mut self) -> Result<Document, DocumentError> {
         self.text.push(']');
-        Ok(Document { json: RawValue::from_string(self.text)?, broken: self.broken })
+        Ok(Document { json: RawValue::from_string(self.text)?, broken: self.broken, columns: None })
     }
 }
 

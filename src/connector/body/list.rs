@@ -1,7 +1,7 @@
 //! The list of a document: the rows that the stream's path names, each as the JSON text of one record. A
 //! missing list is an error, never an empty one (field case C11).
 
-use std::{borrow::Cow, ptr};
+use std::{borrow::Cow, fmt::Display, ptr};
 
 use serde::{
     Deserializer,
@@ -14,7 +14,7 @@ use super::{
     records::RecordsError,
 };
 use crate::{
-    config::stream::{Missing, RecordFormat, Records, Shape},
+    config::stream::{Missing, RecordFormat, Shape, Stream},
     domain::json_path::{JsonPath, elements},
 };
 
@@ -48,13 +48,20 @@ impl<'a> List<'a> {
     }
 }
 
-fn unreadable(error: serde_json::Error) -> RecordsError {
+fn unreadable(error: impl Display) -> RecordsError {
     RecordsError::Unreadable(error.to_string())
 }
 
 /// Finds the list of a document.
-pub fn list<'a>(document: &'a Document, records: &Records) -> Result<List<'a>, RecordsError> {
+pub fn list<'a>(document: &'a Document, stream: &Stream) -> Result<List<'a>, RecordsError> {
+    let records = &stream.records;
     let path = &records.path;
+    // Any line of text could be the header row of an empty table: this one must at least name the key.
+    if let Some(columns) = &document.columns
+        && let Some(key) = stream.primary_key.iter().find(|key| key.find_in(columns).is_none())
+    {
+        return Err(RecordsError::NoKeyColumn { key: key.to_string() });
+    }
     let found = path.find(&document.json).map_err(unreadable)?.filter(|found| found.get() != "null");
     let Some(found) = found else {
         // XML spells an empty list by leaving its elements out: the one around them must be there.
@@ -68,8 +75,9 @@ pub fn list<'a>(document: &'a Document, records: &Records) -> Result<List<'a>, R
     };
     let kind = found.get().as_bytes().first();
     let is_good = match (&records.shape, kind) {
-        (Shape::Entries { .. }, Some(b'{')) | (Shape::List | Shape::Columns(_), Some(b'[')) => true,
-        (Shape::List, Some(b'{')) => true,
+        (Shape::Entries { .. } | Shape::List, Some(b'{')) | (Shape::List | Shape::Columns(_), Some(b'[')) => {
+            true
+        }
         (Shape::List, Some(b'"')) => records.format == RecordFormat::Xml,
         _ => false,
     };
@@ -93,7 +101,7 @@ pub fn list<'a>(document: &'a Document, records: &Records) -> Result<List<'a>, R
         Shape::Entries { key_as } => entries(found, key_as)?,
         Shape::Columns(names) => columns(document, found, names)?,
     };
-    let made = made.finish().map_err(|error| RecordsError::Unreadable(error.to_string()))?;
+    let made = made.finish().map_err(unreadable)?;
     Ok(List { json: Some(Cow::Owned(made.json)), made: made.broken, document: None })
 }
 
@@ -124,7 +132,7 @@ fn entries(map: &RawValue, key_as: &str) -> Result<ListText, RecordsError> {
             push_text(text, &key);
             text.push('}');
         });
-        added.map_err(|error| RecordsError::Unreadable(error.to_string()))?;
+        added.map_err(unreadable)?;
     }
     Ok(list)
 }
@@ -171,7 +179,7 @@ fn columns(document: &Document, rows: &RawValue, path: &JsonPath) -> Result<List
             }
             None => list.broken_row(row.get(), "it is no list of values".to_owned()),
         };
-        added.map_err(|error| RecordsError::Unreadable(error.to_string()))?;
+        added.map_err(unreadable)?;
     }
     Ok(list)
 }

@@ -43,6 +43,12 @@ pub enum RecordsError {
         /// What should be.
         expected: &'static str,
     },
+    /// A table without the column of the key.
+    #[error("the header row of the answer names no `{key}`, which the primary key is made of")]
+    NoKeyColumn {
+        /// The part of the key.
+        key: String,
+    },
     /// The names of the columns are not there.
     #[error("`{path}` is not a list of texts in the answer, where the names of the columns should be")]
     NoColumns {

@@ -16,14 +16,11 @@ pub struct Text {
 
 /// Decodes a body. `content_type` is the header's value.
 pub fn decode(body: Vec<u8>, content_type: Option<&str>, format: RecordFormat) -> Text {
-    let (encoding, skipped) = match Encoding::for_bom(&body) {
-        Some(found) => found,
-        None => {
-            let told = content_type.and_then(charset);
-            let declared = || (format == RecordFormat::Xml).then(|| declared(&body)).flatten();
-            (told.or_else(declared).unwrap_or(UTF_8), 0)
-        }
-    };
+    let (encoding, skipped) = Encoding::for_bom(&body).unwrap_or_else(|| {
+        let told = content_type.and_then(charset);
+        let declared = || (format == RecordFormat::Xml).then(|| declared(&body)).flatten();
+        (told.or_else(declared).unwrap_or(UTF_8), 0)
+    });
     if encoding == UTF_8 && skipped == 0 {
         // The common case, without a copy.
         return match String::from_utf8(body) {

@@ -86,9 +86,11 @@ pub(super) fn read(text: &str) -> Result<Document, DocumentError> {
         return Err(fault("there is text outside of its elements"));
     }
     match root.members.as_slice() {
-        [one] if !one.is_list => {
-            Ok(Document { json: RawValue::from_string(json_of(root)?)?, broken: Broken::default() })
-        }
+        [one] if !one.is_list => Ok(Document {
+            json: RawValue::from_string(json_of(root)?)?,
+            broken: Broken::default(),
+            columns: None,
+        }),
         [] => Err(fault("it has no element")),
         _ => Err(fault("it has more than one root element")),
     }
@@ -202,16 +204,10 @@ fn unescaped(value: &str) -> String {
         out.push_str(before);
         // No reference is longer; without the bound a row of `&` would be searched to its end each time.
         let near = after.char_indices().take(12).find(|(_, character)| *character == ';');
-        match near.and_then(|(end, _)| Some((resolved(after.get(..end)?)?, after.get(end + 1..)?))) {
-            Some((character, tail)) => {
-                out.push(character);
-                rest = tail;
-            }
-            None => {
-                out.push('&');
-                rest = after;
-            }
-        }
+        let found = near.and_then(|(end, _)| Some((resolved(after.get(..end)?)?, after.get(end + 1..)?)));
+        let (character, tail) = found.unwrap_or(('&', after));
+        out.push(character);
+        rest = tail;
     }
     out.push_str(rest);
     out
@@ -243,8 +239,9 @@ mod tests {
     #[test]
     fn what_is_no_xml_or_too_deep_or_too_wide_is_refused() {
         let deep = format!("{}{}", "<a>".repeat(100_000), "</a>".repeat(100_000));
-        let wide: String = (0..2_000).map(|index| format!("<n{index}/>")).collect();
-        let attributes: String = (0..2_000).map(|index| format!(" n{index}=''")).collect();
+        let names: Vec<String> = (0..2_000).map(|index| format!("n{index}")).collect();
+        let wide = format!("<{}/>", names.join("/><"));
+        let attributes = format!(" {}=''", names.join("='' "));
         for (xml, expected) in [
             ("", "no element"),
             ("{\"a\":1}", "outside"),
