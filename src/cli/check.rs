@@ -3,7 +3,7 @@
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
-use super::{Exit, Session};
+use super::{Exit, Session, print_line};
 use crate::config::schema;
 
 pub(super) fn run(session: &Session) -> anyhow::Result<Exit> {
@@ -37,13 +37,10 @@ enum SchemaOf {
 impl Schema {
     #[expect(clippy::unnecessary_wraps, reason = "the same shape as every other command")]
     pub(super) fn run(&self) -> anyhow::Result<Exit> {
-        println!(
-            "{}",
-            match self.of {
-                SchemaOf::Jobs => schema::json_schema(),
-                SchemaOf::Connector => schema::connector_json_schema(),
-            }
-        );
+        print_line(&match self.of {
+            SchemaOf::Jobs => schema::json_schema(),
+            SchemaOf::Connector => schema::connector_json_schema(),
+        });
         Ok(Exit::Good)
     }
 }

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::{Exit, Session, run::stop_on_signal};
+use super::{Exit, Session, print_line, run::stop_on_signal};
 use crate::{demo, telemetry};
 
 /// Arguments of `demo`.
@@ -17,7 +17,7 @@ impl Demo {
     pub(super) async fn run(&self, session: &Session) -> anyhow::Result<Exit> {
         telemetry::start(session.log, "off");
         let verdict = demo::run(self.keep, stop_on_signal()?).await?;
-        println!("check: {verdict}");
+        print_line(&format!("check: {verdict}"));
         Ok(if verdict.is_good() { Exit::Good } else { Exit::Failed })
     }
 }

@@ -15,9 +15,8 @@ mod status;
 mod sync;
 mod table;
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{io::Write, path::PathBuf, process::ExitCode};
 
-use anyhow::Context;
 use clap::{Parser, Subcommand};
 
 use crate::{
@@ -26,9 +25,15 @@ use crate::{
     telemetry::{self, LogFormat},
 };
 
+/// What `--help` says at its end.
+const HELP: &str = "\
+Exit codes: 0 good, 1 failed, 2 bad input, 3 partly (put off by the source, or events that still wait).
+Logs go to standard error; ONLYNEW_LOG=onlynew=debug shows more of them.
+The store is the `store:` of the jobs file; by default onlynew.db beside it.";
+
 /// Polls source APIs on a schedule and hands n8n only what is new.
 #[derive(Debug, Parser)]
-#[command(name = "onlynew", version, max_term_width = 100)]
+#[command(name = "onlynew", version, max_term_width = 100, after_help = HELP)]
 struct Cli {
     /// The jobs file.
     #[arg(short, long, global = true, default_value = "jobs.yaml", value_name = "FILE")]
@@ -164,18 +169,15 @@ impl Session {
         for warning in &config.warnings {
             tracing::warn!("{warning}");
         }
-        let store = config.store.clone();
-        App::open(config)
-            .await
-            .with_context(|| format!("cannot use the store `{}`", without_password(&store)))
+        App::open(config).await
     }
 
     /// Prints an answer: as JSON on one line, or as `text`.
     fn answer(&self, json: &serde_json::Value, text: impl FnOnce() -> String) {
         if self.json {
-            println!("{json}");
+            print_line(&json.to_string());
         } else {
-            println!("{}", text());
+            print_line(&text());
         }
     }
 }
@@ -189,24 +191,32 @@ fn find_job<'c>(config: &'c Config, name: &str) -> anyhow::Result<&'c std::sync:
 }
 
 fn report(error: &anyhow::Error, json: bool) -> ExitCode {
-    let Some(bad) = error.downcast_ref::<BadInput>() else {
-        eprintln!("error: {error:#}");
-        return Exit::Failed.into();
-    };
-    match &bad.json {
-        Some(answer) if json => println!("{answer}"),
-        _ => eprintln!("error: {}", bad.message),
+    let bad = error.downcast_ref::<BadInput>();
+    let message = causes(error);
+    if json {
+        let answer = bad.and_then(|bad| bad.json.clone());
+        print_line(&answer.unwrap_or_else(|| serde_json::json!({"ok": false, "error": message})).to_string());
+    } else {
+        eprintln!("error: {message}");
     }
-    ExitCode::from(2)
+    if bad.is_some() { ExitCode::from(2) } else { Exit::Failed.into() }
 }
 
-/// A store's URL as it may be shown.
-fn without_password(url: &str) -> String {
-    match url::Url::parse(url) {
-        Ok(mut parsed) if parsed.password().is_some() => {
-            let hidden = parsed.set_password(Some("***"));
-            hidden.map_or_else(|()| "the store".to_owned(), |()| parsed.to_string())
+/// An error with its causes, each said once.
+fn causes(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |told, cause| {
+        if told.contains(&cause) {
+            told
+        } else if told.is_empty() {
+            cause
+        } else {
+            format!("{told}: {cause}")
         }
-        _ => url.to_owned(),
-    }
+    })
+}
+
+/// Prints a line. A reader that has gone away is no error: the program ends as if it had been read.
+fn print_line(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{text}");
 }

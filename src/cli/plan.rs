@@ -57,7 +57,7 @@ impl Plan {
             };
             table::pairs([
                 ("job", job.name.clone()),
-                ("fires", fires.join("\n       ")),
+                ("fires", fires.join("\n")),
                 ("from", from.clone().map_or_else(|| lowest.to_owned(), |from| bound(Some(from)))),
                 ("to", bound(to.clone())),
                 ("watermark", bound(watermark.map(show))),

@@ -3,16 +3,13 @@
 use tokio_util::sync::CancellationToken;
 
 use super::{Exit, Session};
+use crate::store::shown_url;
 
 pub(super) async fn run(session: &Session) -> anyhow::Result<Exit> {
     let app = session.open("info").await?;
     let stop = stop_on_signal()?;
     let jobs: Vec<&str> = app.config.jobs.keys().map(String::as_str).collect();
-    tracing::info!(
-        jobs = jobs.join(", "),
-        store = super::without_password(&app.config.store),
-        "onlynew runs"
-    );
+    tracing::info!(jobs = jobs.join(", "), store = shown_url(&app.config.store), "onlynew runs");
     app.run(stop).await?;
     tracing::info!("onlynew has stopped");
     Ok(Exit::Good)

@@ -42,7 +42,7 @@ impl State {
             "baseline": {"state": baseline, "at": progress.baseline_at},
             "records": view.records, "quarantined": view.quarantined,
             "events": {"pending": view.pending, "delivered": view.delivered, "dead": view.dead},
-            "last_fire": view.row.last_fire, "lease": lease, "last_run": view.last_run,
+            "last_delivery_error": view.last_error, "last_fire": view.row.last_fire, "lease": lease, "last_run": view.last_run,
         });
         session.answer(&answer, || {
             let run = view.last_run.as_ref().map(|run| {
@@ -61,6 +61,7 @@ impl State {
                     "events",
                     format!("{} pending, {} delivered, {} dead", view.pending, view.delivered, view.dead),
                 ),
+                ("last delivery error", table::or_dash(view.last_error.as_ref())),
                 ("last fire", table::or_dash(view.row.last_fire)),
                 (
                     "lease",

@@ -133,30 +133,38 @@ impl From<Synced> for Line {
 impl Line {
     fn text(&self, delivery_error: Option<&str>) -> String {
         let mut lines = vec![format!(
-            "{}: {} · {} records in {} pages: {} new, {} changed, {} deleted, {} restored, {} known",
+            "{}: {}, {} in {}: {} new, {} changed, {} deleted, {} restored, {} known",
             self.job,
             self.status.name(),
-            self.records,
-            self.pages,
+            counted(self.records, "record"),
+            counted(self.pages, "page"),
             self.created,
             self.updated,
             self.deleted,
             self.restored,
             self.unchanged + self.stale,
         )];
+        if self.created > 0 && self.events == 0 {
+            lines.push(
+                "recorded and not sent, as `first_run: baseline` says; what changes from now on is sent"
+                    .to_owned(),
+            );
+        }
+        let Self { delivered, pending, dead, .. } = self;
         lines.push(format!(
-            "{} events · {} delivered, {} waiting, {} dead",
-            self.events, self.delivered, self.pending, self.dead
+            "{}: {delivered} delivered, {pending} waiting, {dead} dead",
+            counted(self.events, "new event")
         ));
         if self.quarantined > 0 {
-            lines.push(format!("{} records could not be read and were set aside", self.quarantined));
+            lines.push(format!("{} could not be read and set aside", counted(self.quarantined, "record")));
         }
-        if let Some(reason) = &self.reason {
-            lines.push(format!("why: {reason}"));
-        }
-        if let Some(error) = delivery_error {
-            lines.push(format!("last delivery error: {error}"));
-        }
+        lines.extend(self.reason.as_ref().map(|reason| format!("why: {reason}")));
+        lines.extend(delivery_error.map(|error| format!("last delivery error: {error}")));
         lines.join("\n")
     }
+}
+
+/// `1 record`, `2 records`.
+fn counted(count: u64, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }

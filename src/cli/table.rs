@@ -19,7 +19,9 @@ pub(super) fn table<const N: usize>(
 pub(super) fn pairs(rows: impl IntoIterator<Item = (&'static str, String)>) -> String {
     let rows: Vec<_> = rows.into_iter().collect();
     let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    let lines: Vec<String> = rows.iter().map(|(name, value)| format!("{name:width$}  {value}")).collect();
+    let indent = format!("\n{:width$}  ", "");
+    let lines: Vec<String> =
+        rows.iter().map(|(name, value)| format!("{name:width$}  {}", value.replace('\n', &indent))).collect();
     lines.join("\n")
 }
 

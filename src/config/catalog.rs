@@ -18,7 +18,7 @@ use super::{
     connector_file::{ConnectorFile, InputType},
     de::{Entries, Spanned, from_node},
     error::{ConfigErrors, Problem, Problems},
-    read, schema, tree,
+    fill, schema, tree,
 };
 
 #[derive(RustEmbed)]
@@ -196,7 +196,7 @@ impl Catalog {
         }
         if let Some(path) = self.own_file(name) {
             let shown = path.display().to_string();
-            return Some(match read(&path) {
+            return Some(match fill::read(&path, super::MAX_FILE) {
                 Ok(text) => Ok((shown, text)),
                 Err(reason) => Err((shown, reason)),
             });

@@ -1,15 +1,19 @@
 //! Fills `${NAME}`, `${NAME:-default}` and `${file:/path}` in, inside scalars of the parsed tree and never
 //! in the text: a value cannot change the structure of the file. `$${` stands for a plain `${`.
 
-use std::{fs, io, path::Path};
+use std::{
+    fs,
+    io::{self, Read},
+    path::Path,
+};
 
 use super::{
     error::{Problem, Problems, Span},
     tree::{Kind, Node, Value},
 };
 
-/// The largest file that `${file:…}` reads, in bytes.
-const MAX_FILE: u64 = 1 << 20;
+/// The largest file that `${file:…}` reads, in MiB.
+const MAX_FILE: u64 = 1;
 
 /// Where values come from.
 #[derive(Clone, Copy)]
@@ -102,7 +106,7 @@ impl Filler<'_> {
 
     fn file(self, path: &str, span: Span) -> Option<String> {
         let full = self.folder.join(path);
-        let reason = match read(&full) {
+        let reason = match read(&full, MAX_FILE) {
             Ok(text) => return Some(text.trim_end_matches(['\n', '\r']).to_owned()),
             Err(reason) => reason,
         };
@@ -115,12 +119,12 @@ impl Filler<'_> {
     }
 }
 
-fn read(path: &Path) -> Result<String, String> {
-    let size = fs::metadata(path).map_err(|error| reason(&error))?.len();
-    if size > MAX_FILE {
-        return Err("it is larger than 1 MiB".to_owned());
-    }
-    fs::read_to_string(path).map_err(|error| reason(&error))
+/// Reads a text file of at most `limit` MiB, whatever it says of its size; fails with the reason in words.
+pub(super) fn read(path: &Path, limit: u64) -> Result<String, String> {
+    let mut text = String::new();
+    let mut file = fs::File::open(path).map_err(|error| reason(&error))?.take((limit << 20) + 1);
+    file.read_to_string(&mut text).map_err(|error| reason(&error))?;
+    if file.limit() == 0 { Err(format!("it is larger than {limit} MiB")) } else { Ok(text) }
 }
 
 /// Why a file cannot be read, in words that are the same everywhere.

@@ -30,7 +30,7 @@ mod text;
 mod tree;
 mod values;
 
-use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 pub use error::{ConfigError, ConfigErrors};
 
@@ -40,8 +40,8 @@ use error::{Problem, Problems};
 use fill::Filler;
 use resolve::Resolver;
 
-/// The largest jobs.yaml or connector file that is read, in bytes.
-const MAX_FILE: u64 = 4 << 20;
+/// The largest jobs.yaml or connector file that is read, in MiB.
+const MAX_FILE: u64 = 4;
 
 /// Where a `${NAME}` gets its value.
 pub type Env<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -60,7 +60,7 @@ pub struct Config {
 /// Reads a jobs.yaml and the connectors it names; connectors in the folder `connectors` beside it come
 /// before the ones that are built in. Fails with everything that is wrong.
 pub fn load(path: &Path, env: Env<'_>) -> Result<Config, ConfigErrors> {
-    let text = read(path).map_err(|reason| {
+    let text = fill::read(path, MAX_FILE).map_err(|reason| {
         let help = "`onlynew init` writes a jobs.yaml to start from; `--config PATH` names another one";
         ConfigErrors::unreadable(path, format!("this file cannot be read: {reason}"), Some(help.to_owned()))
     })?;
@@ -102,13 +102,4 @@ fn resolve_text(
             None
         }
     }
-}
-
-/// Reads a text file of bounded size; fails with the reason in words.
-fn read(path: &Path) -> Result<String, String> {
-    let size = fs::metadata(path).map_err(|error| fill::reason(&error))?.len();
-    if size > MAX_FILE {
-        return Err("it is larger than 4 MiB".to_owned());
-    }
-    fs::read_to_string(path).map_err(|error| fill::reason(&error))
 }

@@ -35,7 +35,6 @@ struct Totals {
     failed: u64,
     seen: u64,
     dropped: u64,
-    events: u64,
 }
 
 impl Screen {
@@ -69,7 +68,9 @@ impl Screen {
                 bar.set_message(text.join("\n  "));
                 bar.tick();
             }
-            None if drawn.is_multiple_of(LINE_EVERY) => println!("{}", text.join(" | ")),
+            None if drawn.is_multiple_of(LINE_EVERY) => {
+                println!("{}", text.last().map_or("", String::as_str));
+            }
             None => {}
         }
     }
@@ -105,14 +106,10 @@ impl Screen {
                 count(&habits.too_many),
                 count(&habits.broken),
             ),
+            format!("polled    {} runs, {} failed and made good", totals.runs, totals.failed),
+            format!("dropped   {} of {} rows: known already", totals.dropped, totals.seen),
             format!(
-                "polled    {} runs, {} failed and made good: {} rows read",
-                totals.runs, totals.failed, totals.seen
-            ),
-            format!("dropped   {} rows that were known already", totals.dropped),
-            format!(
-                "sent      {} changes: {} arrived, {} times the receiver refused and was asked again",
-                totals.events,
+                "sent      {} changes arrived; the receiver refused {} times and was asked again",
                 received.arrived.len(),
                 received.refused,
             ),
@@ -126,6 +123,5 @@ impl Totals {
         self.failed += u64::from(report.status == RunStatus::Failed);
         self.seen += report.counts.records;
         self.dropped += report.counts.unchanged + report.counts.stale;
-        self.events += report.counts.events;
     }
 }

@@ -28,7 +28,6 @@ const PAGE: usize = 4;
 #[derive(Debug, Default)]
 pub(super) struct Habits {
     pub(super) requests: AtomicU64,
-    pub(super) rows: AtomicU64,
     pub(super) repeated: AtomicU64,
     pub(super) older: AtomicU64,
     pub(super) moved: AtomicU64,
@@ -89,7 +88,7 @@ async fn orders(Shared(source): Shared<Source>, Query(ask): Query<Ask>) -> Respo
         habits.older.fetch_add(1, Ordering::Relaxed);
         page.push(older);
     }
-    habits.rows.fetch_add(page.len() as u64, Ordering::Relaxed);
+    world.serve(&page);
     let has_more = rows.len() > start + PAGE;
     Json(json!({"orders": page.iter().map(row).collect::<Vec<Value>>(), "has_more": has_more}))
         .into_response()

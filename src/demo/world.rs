@@ -17,6 +17,7 @@ pub(super) struct State {
     pub(super) version: Instant,
     pub(super) total: u32,
     visible_at: Instant,
+    served: bool,
 }
 
 /// All orders.
@@ -36,13 +37,27 @@ impl World {
         world
     }
 
-    /// Changes the next order, in turn: no order changes twice before a poll can have seen it.
+    /// Changes the next order, in turn, whose last state was served: a state that is overwritten before
+    /// anyone could read it is nothing that polling can promise.
     pub(super) fn change(&mut self, now: Instant) {
-        let order = 1_000 + u32::try_from(self.changes).unwrap_or_default() % ORDERS;
+        let turn = u32::try_from(self.changes).unwrap_or_default();
+        let unread = |order: &u32| {
+            self.states.get(order).and_then(|states| states.last()).is_some_and(|last| !last.served)
+        };
+        let Some(order) = (0..ORDERS).map(|at| 1_000 + (turn + at) % ORDERS).find(|order| !unread(order))
+        else {
+            return;
+        };
         let late = self.changes % LATE_EVERY == LATE_EVERY - 1;
         let total = 10 + u32::try_from(self.changes).unwrap_or_default();
         let visible_at = if late { now.plus(LATE_BY) } else { now };
-        self.states.entry(order).or_default().push(State { order, version: now, total, visible_at });
+        self.states.entry(order).or_default().push(State {
+            order,
+            version: now,
+            total,
+            visible_at,
+            served: false,
+        });
         self.changes += 1;
     }
 
@@ -54,6 +69,17 @@ impl World {
         rows.retain(|state| since.is_none_or(|since| state.version >= since));
         rows.sort_by_key(|state| (state.version, state.order));
         rows
+    }
+
+    /// Notes that a state was served.
+    pub(super) fn serve(&mut self, served: &[State]) {
+        for state in served {
+            let states = self.states.entry(state.order).or_default();
+            states
+                .iter_mut()
+                .filter(|known| known.version == state.version)
+                .for_each(|known| known.served = true);
+        }
     }
 
     /// The state before this one, which a forgetful replica might still serve.

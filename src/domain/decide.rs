@@ -3,9 +3,11 @@
 //! The table was found by trying every history of up to three states under every order of up to four
 //! sightings; each row is there because leaving it out lost, repeated or reordered a change.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
-use super::{content::Hash, instant::Instant, version::Version};
+use super::{content::Hash, instant::Instant, version::Version, window::CLOCK_TOLERANCE};
 
 /// What counts as a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -60,6 +62,11 @@ pub struct Seen {
     pub asked_at: Instant,
     /// When the page had been answered.
     pub answered_at: Instant,
+    /// When it is decided, by the database's clock.
+    pub decided_at: Instant,
+    /// How far ahead of its reading a version may be before it is one from the future, which orders nothing;
+    /// `None` where versions are no instants.
+    pub tolerance: Option<Duration>,
 }
 
 /// What a sighting means.
@@ -99,20 +106,32 @@ pub fn decide(stored: Option<&Stored>, seen: &Seen, detect: Detect) -> (Decision
         return (decision, Some(state(None, seen, deleted)));
     };
     let (decision, next) = compare(stored, seen, detect);
-    let by_content = match (stored.version, seen.version) {
-        (Some(stored), Some(seen)) => stored == seen,
+    let by_reading = match (stored.version, seen.version) {
+        (Some(known), Some(version)) => {
+            version <= known || is_future(seen.version, seen.asked_at, seen.tolerance)
+        }
         _ => true,
     };
-    if decision.is_change() && by_content && seen.asked_at <= stored.answered_at {
+    // A stored moment that is still to come is the mark of a clock that was wrong.
+    let is_older_reading =
+        seen.asked_at <= stored.answered_at && stored.answered_at <= seen.decided_at.plus(CLOCK_TOLERANCE);
+    if decision.is_change() && by_reading && is_older_reading {
         return (Decision::StaleRead, None);
     }
     (decision, next)
 }
 
+/// Whether a version is later than the moment it was read at can explain.
+fn is_future(version: Option<Version>, read_at: Instant, tolerance: Option<Duration>) -> bool {
+    let horizon = tolerance.map(|tolerance| Version(read_at.plus(tolerance).micros()));
+    version.zip(horizon).is_some_and(|(version, horizon)| version > horizon)
+}
+
 fn compare(stored: &Stored, seen: &Seen, detect: Detect) -> (Decision, Option<Stored>) {
+    let from_future = is_future(stored.version, stored.answered_at, seen.tolerance);
     let newer = match (stored.version, seen.version) {
-        (Some(known), Some(version)) if version < known => return (Decision::Stale, None),
-        (Some(known), Some(version)) => version > known,
+        (Some(known), Some(version)) if version < known && !from_future => return (Decision::Stale, None),
+        (Some(known), Some(version)) => version != known,
         (None, Some(_)) => true,
         (_, None) => false,
     };
@@ -198,6 +217,8 @@ mod tests {
             settled: true,
             asked_at: Instant::from_seconds(200),
             answered_at: Instant::from_seconds(201),
+            decided_at: Instant::from_seconds(202),
+            tolerance: Some(Duration::from_mins(1)),
         }
     }
 
@@ -284,6 +305,32 @@ mod tests {
         assert_eq!(decided(&stored(Some(1), "b"), &early(None, "a"), Detect::Version), StaleRead);
         assert_eq!(decided(&stored(Some(1), "b"), &early(Some(2), "a"), Detect::Version), Updated);
         assert_eq!(decided(&stored(Some(1), "b"), &early(Some(1), "b"), Detect::Content), Unchanged);
+    }
+
+    #[test]
+    fn c21_a_version_from_the_future_does_not_order() {
+        let at = |seconds: i64| Some(seconds * 1_000_000);
+        let future = stored(at(9_999), "a");
+        assert_eq!(decided(&future, &seen(at(150), "b"), Detect::Version), Updated);
+        assert_eq!(decided(&future, &seen(at(9_999), "a"), Detect::Version), Unchanged);
+        let (_, state) = decide(Some(&future), &seen(at(150), "b"), Detect::Version);
+        assert_eq!(state.unwrap().version, at(150).map(Version));
+        let early = Seen { asked_at: STORED_AT, ..seen(at(90), "b") };
+        assert_eq!(decided(&future, &early, Detect::Version), StaleRead);
+        let early = Seen { asked_at: STORED_AT, ..seen(at(9_999), "b") };
+        assert_eq!(decided(&stored(at(90), "a"), &early, Detect::Version), StaleRead);
+        assert_eq!(decided(&stored(at(161), "a"), &seen(at(150), "b"), Detect::Version), Updated);
+        assert_eq!(decided(&stored(at(160), "a"), &seen(at(150), "b"), Detect::Version), Stale);
+        let numbers = Seen { tolerance: None, ..seen(at(150), "b") };
+        assert_eq!(decided(&future, &numbers, Detect::Version), Stale);
+    }
+
+    #[test]
+    fn a_stored_moment_that_is_still_to_come_freezes_nothing() {
+        let wrong = Stored { answered_at: Instant::from_seconds(9_999), ..stored(None, "a") };
+        assert_eq!(decided(&wrong, &seen(None, "b"), Detect::Content), Updated);
+        let ahead = Stored { answered_at: Instant::from_seconds(230), ..stored(None, "a") };
+        assert_eq!(decided(&ahead, &seen(None, "b"), Detect::Content), StaleRead);
     }
 
     #[test]

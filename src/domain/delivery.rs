@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(next(retry, 1, 0, &DELAYS, 0.5), again(10, false));
         assert_eq!(next(retry, 2, 0, &DELAYS, 0.5), again(100, false));
         assert_eq!(next(retry, 50, 0, &DELAYS, 0.5), again(100, false), "an outage makes no dead letters");
-        let patient = Verdict::Retry { ambiguous: false, at_least: Some(Duration::from_secs(60)) };
+        let patient = Verdict::Retry { ambiguous: false, at_least: Some(Duration::from_mins(1)) };
         assert_eq!(next(patient, 1, 0, &DELAYS, 0.5), again(60, false));
     }
 

@@ -1,7 +1,7 @@
 //! One page decided as a whole: which rows are written and which events go out, against the stored state
 //! of the keys that differ. The store calls this inside the transaction that holds those rows.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
 use serde_json::value::RawValue;
 
@@ -67,6 +67,8 @@ pub struct PageRules {
     pub asked_at: Instant,
     /// When the page had been answered.
     pub answered_at: Instant,
+    /// How far ahead of its reading a version may be; see [`Seen::tolerance`].
+    pub tolerance: Option<Duration>,
     /// Whose records they are.
     pub source: EventSource,
 }
@@ -97,9 +99,10 @@ pub struct PageDecision {
 
 /// Of two sightings of one key on a page the highest version stays; a version beats none, and of equals
 /// the last one stays (field case C25). Returned in key order.
-pub fn one_of_each_key(mut records: Vec<SeenRecord>) -> Vec<SeenRecord> {
+pub fn one_of_each_key(records: &[SeenRecord]) -> Vec<&SeenRecord> {
+    let mut records: Vec<&SeenRecord> = records.iter().collect();
     records.sort_by(|a, b| a.key.cmp(&b.key).then(a.version.cmp(&b.version)));
-    let mut kept: Vec<SeenRecord> = Vec::with_capacity(records.len());
+    let mut kept: Vec<&SeenRecord> = Vec::with_capacity(records.len());
     for record in records {
         match kept.last_mut() {
             Some(last) if last.key == record.key => *last = record,
@@ -110,11 +113,12 @@ pub fn one_of_each_key(mut records: Vec<SeenRecord>) -> Vec<SeenRecord> {
 }
 
 /// Decides the records of a page, which must hold each key once and be in key order, against the stored
-/// rows of those keys. A record whose text cannot be read is an error: the reader quarantines such before.
+/// rows of those keys, at `decided_at` by the database's clock. A record whose text cannot be read is an error: the reader quarantines such before.
 pub fn decide_page(
-    records: &[SeenRecord],
+    records: &[&SeenRecord],
     stored: &HashMap<RecordKey, StoredRecord>,
     rules: &PageRules,
+    decided_at: Instant,
 ) -> Result<PageDecision, serde_json::Error> {
     let mut page = PageDecision::default();
     for record in records {
@@ -128,6 +132,8 @@ pub fn decide_page(
                 .is_none_or(|until| record.version.is_none_or(|version| version <= until)),
             asked_at: rules.asked_at,
             answered_at: rules.answered_at,
+            decided_at,
+            tolerance: rules.tolerance,
         };
         let (decision, state) = decide(before.map(|before| &before.state), &seen, rules.detect);
         page.counts.count(decision);
@@ -176,6 +182,8 @@ mod tests {
     use super::*;
     use crate::domain::{numbers::Numbers, version::VersionFormat};
 
+    const NOW: Instant = Instant::from_seconds(12);
+
     fn record(key: &str, version: Option<i64>, json: &str) -> SeenRecord {
         SeenRecord {
             key: RecordKey::from_stored(key.into()),
@@ -195,6 +203,7 @@ mod tests {
             settled_until: None,
             asked_at: Instant::from_seconds(10),
             answered_at: Instant::from_seconds(11),
+            tolerance: None,
             source: EventSource {
                 job_uid: "u".into(),
                 job: "j".into(),
@@ -215,7 +224,7 @@ mod tests {
             record("4", Some(1), r#""first""#),
             record("4", Some(1), r#""last""#),
         ];
-        let kept = one_of_each_key(page);
+        let kept = one_of_each_key(&page);
         let texts: Vec<_> = kept.iter().map(|record| (record.key.as_str(), record.raw.get())).collect();
         assert_eq!(texts, [("4", r#""last""#), ("5", r#""b""#)]);
     }
@@ -232,6 +241,8 @@ mod tests {
                     settled: true,
                     asked_at: Instant::from_seconds(0),
                     answered_at: Instant::from_seconds(0),
+                    decided_at: Instant::from_seconds(0),
+                    tolerance: None,
                 },
                 Detect::Version,
             )
@@ -241,7 +252,8 @@ mod tests {
         };
         let stored = HashMap::from([(RecordKey::from_stored("1".into()), known)]);
         let records = [record("1", Some(2), "{}"), record("2", Some(1), "{}")];
-        let page = decide_page(&records, &stored, &rules(Silence::Never)).unwrap();
+        let page =
+            decide_page(&records.iter().collect::<Vec<_>>(), &stored, &rules(Silence::Never), NOW).unwrap();
         let sequences: Vec<_> =
             page.events.iter().map(|event| (event.key.as_str(), event.sequence)).collect();
         assert_eq!(sequences, [("1", 8), ("2", 1)]);
@@ -251,18 +263,29 @@ mod tests {
     #[test]
     fn a_baseline_is_silent_about_what_stood_and_sends_what_is_newer() {
         let records = [record("1", Some(5), "{}"), record("2", Some(6), "{}"), record("3", None, "{}")];
-        let page =
-            decide_page(&records, &HashMap::new(), &rules(Silence::Baseline(Some(Version(5))))).unwrap();
+        let page = decide_page(
+            &records.iter().collect::<Vec<_>>(),
+            &HashMap::new(),
+            &rules(Silence::Baseline(Some(Version(5)))),
+            NOW,
+        )
+        .unwrap();
         assert_eq!(page.writes.len(), 3);
         assert_eq!(page.events.iter().map(|event| event.key.as_str()).collect::<Vec<_>>(), ["2"]);
-        let page = decide_page(&records, &HashMap::new(), &rules(Silence::Baseline(None))).unwrap();
+        let page = decide_page(
+            &records.iter().collect::<Vec<_>>(),
+            &HashMap::new(),
+            &rules(Silence::Baseline(None)),
+            NOW,
+        )
+        .unwrap();
         assert!(page.events.is_empty());
     }
 
     #[test]
     fn kinds_that_are_not_asked_for_are_recorded_only() {
         let rules = PageRules { emit: vec![ChangeKind::Updated], ..rules(Silence::Never) };
-        let page = decide_page(&[record("1", Some(1), "{}")], &HashMap::new(), &rules).unwrap();
+        let page = decide_page(&[&record("1", Some(1), "{}")], &HashMap::new(), &rules, NOW).unwrap();
         assert_eq!((page.writes.len(), page.events.len(), page.counts.created), (1, 0, 1));
     }
 }

@@ -12,6 +12,7 @@ use crate::{
         page::{PageRules, Silence},
         run::Counts,
         version::Version,
+        window::CLOCK_TOLERANCE,
     },
     store::{JobLease, JobRow, PageCommit, QuarantineView, StoreError},
 };
@@ -103,6 +104,7 @@ impl Engine {
             settled_until: if has_times { job.window.settled_until(record.unread_since) } else { None },
             asked_at: record.asked_at,
             answered_at: record.answered_at,
+            tolerance: has_times.then(|| CLOCK_TOLERANCE + job.window.lookback + job.window.settle),
             source: EventSource {
                 job_uid: row.uid.clone(),
                 job: job.name.clone(),

@@ -189,7 +189,7 @@ impl<'a> Walk<'a> {
                 number: page.number,
                 requests: reader.requests(),
                 rules: self.rules(source, &page, now.silence),
-                records: page.records,
+                records: page.records.into(),
                 quarantined: page.quarantined,
                 skipped: page.skipped,
                 destination: self.job.destination.name.clone(),
@@ -239,8 +239,9 @@ impl<'a> Walk<'a> {
     }
 
     fn rules(&self, source: &EventSource, page: &Page, silence: Silence) -> PageRules {
-        let settled_until =
-            if self.has_time_versions() { self.job.window.settled_until(page.source_time) } else { None };
+        let window = &self.job.window;
+        let by_time = self.has_time_versions();
+        let settled_until = if by_time { window.settled_until(page.source_time) } else { None };
         PageRules {
             detect: self.job.detect,
             ignored: self.job.ignored.clone(),
@@ -249,6 +250,7 @@ impl<'a> Walk<'a> {
             settled_until,
             asked_at: page.asked_at,
             answered_at: page.answered_at,
+            tolerance: by_time.then(|| CLOCK_TOLERANCE + window.lookback + window.settle),
             source: source.clone(),
         }
     }

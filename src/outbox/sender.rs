@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use reqwest::{
-    Client,
-    header::{CONTENT_TYPE, RETRY_AFTER},
+    Client, StatusCode,
+    header::{CONTENT_TYPE, LOCATION, RETRY_AFTER},
     redirect::Policy,
 };
 use secrecy::ExposeSecret;
@@ -25,6 +25,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How much of an answer is kept, and how long it is waited for once the status is known.
 const ANSWER_BYTES: usize = 2_048;
 const ANSWER_WAIT: Duration = Duration::from_secs(5);
+/// How much of it stands in an error.
+const SAID_CHARS: usize = 200;
 
 /// Sends events to one destination over kept connections. Redirects are never followed: they would turn
 /// the POST into a GET without a body.
@@ -84,7 +86,7 @@ impl Sender {
             }
         };
         match request.send().await {
-            Ok(response) => read_answer(response, clock.now()).await,
+            Ok(response) => read_answer(response, clock.now(), &destination.auth).await,
             Err(error) => {
                 let unreached = error.is_connect() || error.is_builder();
                 let answer = if unreached { Answer::Unreached } else { Answer::Lost };
@@ -94,16 +96,43 @@ impl Sender {
     }
 }
 
-async fn read_answer(response: reqwest::Response, now: Instant) -> Sent {
+async fn read_answer(response: reqwest::Response, now: Instant, auth: &Auth) -> Sent {
     let status = response.status();
-    let retry_after = response
-        .headers()
-        .get(RETRY_AFTER)
-        .and_then(|value| value.to_str().ok())
-        .and_then(|value| retry_after::parse(value, now));
+    let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
+    let retry_after = header(RETRY_AFTER).and_then(|value| retry_after::parse(value, now));
+    let location = header(LOCATION).map(str::to_owned);
     let body = tokio::time::timeout(ANSWER_WAIT, beginning(response)).await.unwrap_or_default();
-    let error = (!status.is_success()).then(|| format!("answered {status}"));
+    let body = without_credential(body, auth);
+    let error = (!status.is_success()).then(|| {
+        let said: String =
+            body.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(SAID_CHARS).collect();
+        let mut error = format!("answered {status}");
+        if !said.is_empty() {
+            error.push_str(&format!(": {said}"));
+        }
+        if let Some(location) = location {
+            error.push_str(&format!("; it points to {location}, which is not followed: name the final URL"));
+        }
+        if status == StatusCode::NOT_FOUND && body.contains("not registered") {
+            error.push_str("; activate the workflow in n8n and use its production URL");
+        }
+        error
+    });
     Sent { answer: Answer::Status { code: status.as_u16(), retry_after }, error, body }
+}
+
+/// What a receiver sends back may hold what it was sent.
+fn without_credential(text: String, auth: &Auth) -> String {
+    let secret = match auth {
+        Auth::None => return text,
+        Auth::Bearer { token } => token,
+        Auth::Basic { password, .. } => password,
+        Auth::ApiKey { key, .. } => key,
+    };
+    match secret.expose_secret() {
+        "" => text,
+        secret => text.replace(secret, "***"),
+    }
 }
 
 /// The first bytes of an answer's body; what cannot be read is left out, since the status already counts.

@@ -157,3 +157,18 @@ async fn run_due(engine: Arc<Engine>, job: Arc<Job>, stop: CancellationToken) ->
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_that_cannot_begin_is_left_alone_for_longer_and_longer() {
+        let mut known = Known::default();
+        let pauses = (0..8).map(|_| {
+            known.leave_alone(Instant::from_seconds(0));
+            known.not_before.unwrap().seconds()
+        });
+        assert_eq!(pauses.collect::<Vec<_>>(), [1, 2, 4, 8, 16, 30, 30, 30]);
+    }
+}

@@ -16,10 +16,10 @@ mod sql_store;
 mod types;
 mod view;
 
-pub use open::open;
+pub use open::{open, shown_url};
 pub use types::*;
 
-use std::{fmt::Debug, time::Duration};
+use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 
@@ -167,7 +167,7 @@ pub struct PageCommit {
     /// How many requests the run has sent so far.
     pub requests: u64,
     /// Its records as they came, a key possibly more than once.
-    pub records: Vec<SeenRecord>,
+    pub records: Arc<[SeenRecord]>,
     /// Its records that could not be read.
     pub quarantined: Vec<QuarantinedRecord>,
     /// How many of its records were left out for want of a version.

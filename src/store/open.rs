@@ -39,7 +39,7 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>, StoreError> {
     match url.split_once("://") {
         Some(("sqlite", path)) if !path.is_empty() && path != ":memory:" => open_sqlite(url, path).await,
         Some(("postgres" | "postgresql", _)) => open_postgres(url).await,
-        _ => Err(StoreError::Url(without_password(url))),
+        _ => Err(StoreError::Url(shown_url(url))),
     }
 }
 
@@ -76,7 +76,7 @@ async fn open_sqlite(url: &str, path: &str) -> Result<Arc<dyn Store>, StoreError
 }
 
 async fn open_postgres(url: &str) -> Result<Arc<dyn Store>, StoreError> {
-    let failed = |source| StoreError::Open { url: without_password(url), source };
+    let failed = |source| StoreError::Open { url: shown_url(url), source };
     let options =
         PgConnectOptions::from_str(url).map_err(failed)?.application_name("onlynew").options(PATIENCE);
     // A connection of its own first: a pool would go on knocking at a server that is not there.
@@ -144,15 +144,15 @@ fn migration(version: i64, name: &'static str, sql: &'static str) -> Migration {
     Migration::new(version, Cow::Borrowed(name), MigrationType::Simple, sql.into_sql_str(), false)
 }
 
-/// A URL that may be shown.
-fn without_password(url: &str) -> String {
+/// A store's URL as it may be shown: without a password and without the query, which may hold one.
+pub fn shown_url(url: &str) -> String {
     match url::Url::parse(url) {
-        Ok(mut parsed) if parsed.password().is_some() => {
+        Ok(mut parsed) => {
+            parsed.set_query(None);
             // Fails only for URLs that cannot have a password.
-            let _ = parsed.set_password(Some("***"));
+            let _ = parsed.password().is_some().then(|| parsed.set_password(Some("***")));
             parsed.into()
         }
-        Ok(parsed) => parsed.into(),
         Err(_) => "(unreadable)".to_owned(),
     }
 }

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use super::{
-    JobLease, PageCommit, PageOutcome, StoreError,
+    JobLease, PageCommit, PageOutcome, StoreError, account,
     dialect::{Dialect, sql},
     job, outbox, quarantine, rows,
     run::{self, WHOLE},
@@ -48,12 +48,12 @@ pub(super) async fn decide<DB: Dialect>(
     if page.records.is_empty() {
         return Ok(Counts::default());
     }
-    let mut records = one_of_each_key(page.records.clone());
+    let mut records = one_of_each_key(&page.records);
     let stored = lock_differing::<DB>(db, lease, &records).await?;
     records.retain(|record| stored.contains_key(&record.key));
     let known = stored.into_iter().filter_map(|(key, record)| Some((key, record?))).collect();
 
-    let decision = decide_page(&records, &known, &page.rules)?;
+    let decision = decide_page(&records, &known, &page.rules, account::now::<DB>(db).await?)?;
     write_records::<DB>(db, lease, &decision.writes).await?;
     outbox::insert::<DB>(db, lease.job, &page.destination, &decision.events).await?;
     quarantine::remove_read::<DB>(db, lease.job, &records).await?;
@@ -70,7 +70,7 @@ pub(super) async fn decide<DB: Dialect>(
 async fn lock_differing<DB: Dialect>(
     db: &mut DB::Connection,
     lease: &JobLease,
-    records: &[SeenRecord],
+    records: &[&SeenRecord],
 ) -> Result<HashMap<RecordKey, Option<StoredRecord>>, StoreError> {
     #[derive(Serialize)]
     struct Sighting<'a> {

@@ -79,7 +79,7 @@ fn hex(bytes: &[u8]) -> String {
 pub(super) async fn remove_read<DB: Dialect>(
     db: &mut DB::Connection,
     job: JobId,
-    records: &[SeenRecord],
+    records: &[&SeenRecord],
 ) -> Result<(), StoreError> {
     if records.is_empty() {
         return Ok(());

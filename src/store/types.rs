@@ -198,6 +198,8 @@ pub struct JobView {
     pub delivered: u64,
     /// Dead letters.
     pub dead: u64,
+    /// Why the last attempt for an event that still waits failed.
+    pub last_error: Option<String>,
     /// Who holds the lease, and until when, where it is held.
     pub lease: Option<(String, Instant)>,
     /// Its last run.
@@ -211,7 +213,7 @@ pub enum StoreError {
     #[error("the store `{0}` is neither sqlite://PATH nor postgres://…")]
     Url(String),
     /// The database cannot be opened.
-    #[error("cannot open the store {url}: {source}")]
+    #[error("cannot open the store {url}; `store:` in the jobs file says where it is")]
     Open {
         /// Where, without a password.
         url: String,

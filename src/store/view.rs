@@ -1,12 +1,12 @@
 //! What a person sees of the jobs: one statement, so that its numbers belong to one moment.
 
 use super::{
-    JobView, StoreError,
+    JobView, RunView, StoreError,
     dialect::{Dialect, sql},
     rows,
     run::WHOLE,
 };
-use crate::domain::instant::Instant;
+use crate::domain::{instant::Instant, run::RunStatus};
 
 /// The job called `name`, or all jobs by name.
 pub(super) async fn jobs<DB: Dialect>(
@@ -22,6 +22,8 @@ pub(super) async fn jobs<DB: Dialect>(
             (SELECT count(*) FROM event WHERE event.job = job.id AND event.state = 'pending') AS pending,
             (SELECT count(*) FROM event WHERE event.job = job.id AND event.state = 'delivered') AS delivered,
             (SELECT count(*) FROM event WHERE event.job = job.id AND event.state = 'dead') AS dead,
+            (SELECT attempt.error FROM outbox_head JOIN attempt ON attempt.position = outbox_head.position
+             WHERE outbox_head.job = job.id ORDER BY attempt.id DESC LIMIT 1) AS last_error,
             run.id AS run_id, run.kind, run.status, run.reason, run.started_at, run.ended_at, run.requests,
             run.pages, run.records, run.created, run.updated, run.deleted, run.restored, run.unchanged,
             run.stale, run.quarantined, run.skipped, run.events
@@ -42,6 +44,7 @@ fn job_view<DB: Dialect>(row: &DB::Row) -> Result<JobView, StoreError> {
     let progress = rows::get::<DB, Option<bool>>(row, "baseline_open")?
         .map(|_| rows::progress::<DB>(row))
         .transpose()?;
+    let lease = lease::<DB>(row)?;
     Ok(JobView {
         name: rows::get::<DB, _>(row, "name")?,
         row: rows::job::<DB>(row)?,
@@ -51,8 +54,9 @@ fn job_view<DB: Dialect>(row: &DB::Row) -> Result<JobView, StoreError> {
         pending: rows::count::<DB>(row, "pending")?,
         delivered: rows::count::<DB>(row, "delivered")?,
         dead: rows::count::<DB>(row, "dead")?,
-        lease: lease::<DB>(row)?,
-        last_run: rows::run::<DB>(row)?,
+        last_error: rows::get::<DB, _>(row, "last_error")?,
+        last_run: last_run::<DB>(row, lease.is_some())?,
+        lease,
     })
 }
 
@@ -62,4 +66,13 @@ fn lease<DB: Dialect>(row: &DB::Row) -> Result<Option<(String, Instant)>, StoreE
     let until = rows::maybe_instant::<DB>(row, "lease_until")?;
     let now = rows::instant::<DB>(row, "now")?;
     Ok(owner.zip(until).filter(|(_, until)| *until > now))
+}
+
+/// The last run. One that has no end and whose job nobody holds was cut off.
+fn last_run<DB: Dialect>(row: &DB::Row, is_held: bool) -> Result<Option<RunView>, StoreError> {
+    let run = rows::run::<DB>(row)?;
+    Ok(run.map(|run| match run.status {
+        RunStatus::Running if !is_held => RunView { status: RunStatus::Interrupted, ..run },
+        _ => run,
+    }))
 }

@@ -219,7 +219,7 @@ async fn a_record_that_cannot_be_read_is_set_aside_and_the_rest_goes_on() {
 #[tokio::test]
 async fn too_many_bad_records_fail_the_run_on_one_page_or_over_many() {
     let bad = |count: usize, good: usize| {
-        let rows = (0..count).map(|_| json!({"no": "key"}));
+        let rows = (0..count).map(|_| json!({"id": [1]}));
         let rows: Vec<_> = rows.chain((0..good).map(|id| json!({"id": id}))).collect();
         Answer::json(&json!({"items": rows}))
     };
@@ -232,6 +232,18 @@ async fn too_many_bad_records_fail_the_run_on_one_page_or_over_many() {
     let walk = by_offset(&source).has_more("never").read().await;
     assert_eq!(source.asked().len(), 3);
     assert!(walk.failure().contains("12 of 12"), "{}", walk.failure());
+}
+
+#[tokio::test]
+async fn what_has_no_key_anywhere_is_not_a_page_of_records() {
+    for items in [json!([{"a": 1}, {"a": 2}]), json!({"message": "under maintenance"})] {
+        let source = Source::script([Answer::json(&json!({"items": items}))]).await;
+        let walk = Draft::new(&source.url()).read().await;
+        assert!(walk.failure().contains("nothing at `$.items`"), "{}", walk.failure());
+    }
+    let source = Source::script([Answer::json(&json!({"items": [{"a": 1}]}))]).await;
+    let walk = Draft::new(&source.url()).read().await;
+    assert!(walk.error.is_none(), "one broken record is set aside");
 }
 
 #[tokio::test]

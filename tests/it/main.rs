@@ -9,6 +9,7 @@
 
 mod cases_delivery;
 mod cases_reading;
+mod cases_running;
 mod cases_versions;
 mod cases_windows;
 mod cli;

@@ -188,15 +188,20 @@ async fn a_run_that_did_not_complete_moves_nothing(database: Database) {
 async fn a_run_that_a_crash_left_open_is_closed_by_the_next(database: Database) {
     let store = database.open().await;
     let crashed = RunningJob::start_for(&store, "issues", Duration::from_millis(1)).await;
-    let view = store.job_view("issues").await.unwrap().unwrap().last_run.unwrap();
-    assert_eq!((view.status, view.ended_at), (RunStatus::Running, None));
     tokio::time::sleep(Duration::from_millis(20)).await;
+    let view_of = async || store.job_view("issues").await.unwrap().unwrap();
+    assert_eq!(view_of().await.last_run.unwrap().status, RunStatus::Interrupted, "nobody holds its lease");
+    assert!(view_of().await.row.is_cut_off);
     RunningJob::start(&store, "orders").await;
     let next = RunningJob::start(&store, "issues").await;
     let open = database.texts("SELECT reason FROM run WHERE status = 'failed'").await;
     assert_eq!(open, ["interrupted"]);
     assert_eq!(database.number("(SELECT count(*) FROM run WHERE ended_at IS NULL)").await, 2);
     assert!(next.run > crashed.run);
+    let view = view_of().await;
+    assert_eq!((view.last_run.unwrap().status, view.row.is_cut_off), (RunStatus::Running, true));
+    store.finish_run(&next.lease, next.run, &ok(None, 1)).await.unwrap();
+    assert!(!view_of().await.row.is_cut_off);
 }
 
 async fn an_account_is_held_until_the_latest_instant(database: Database) {

@@ -24,7 +24,7 @@ async fn what_was_stored_is_there_after_the_store_is_opened_again(database: Data
     store.close().await;
     let after = database.open().await.job_view("issues").await.unwrap().unwrap();
     assert_eq!(before, after);
-    assert_eq!((after.records, after.pending, after.row), (1, 1, job.row));
+    assert_eq!((after.records, after.pending, after.row.uid), (1, 1, job.row.uid));
 }
 
 async fn processes_that_open_a_new_database_at_once_all_succeed(database: Database) {
@@ -46,7 +46,7 @@ async fn a_database_of_a_later_release_is_refused(database: Database) {
         )
         .await;
     let refused = open(database.url()).await.unwrap_err();
-    assert!(matches!(refused, StoreError::Newer { found: 999, known: 1 }), "{refused}");
+    assert!(matches!(refused, StoreError::Newer { found: 999, known: 2.. }), "{refused}");
 }
 
 #[cfg(unix)]

@@ -24,22 +24,25 @@ pub struct List<'a> {
     json: Option<Cow<'a, RawValue>>,
     made: Broken,
     document: Option<&'a Broken>,
+    /// One object where a list could be.
+    lone: bool,
 }
 
-impl<'a> List<'a> {
-    fn of(json: &'a RawValue, document: &'a Document) -> Self {
-        Self { json: Some(Cow::Borrowed(json)), made: Broken::default(), document: Some(&document.broken) }
-    }
-
+impl List<'_> {
     /// Without rows.
     pub fn empty() -> Self {
-        Self { json: None, made: Broken::default(), document: None }
+        Self { json: None, made: Broken::default(), document: None, lone: false }
     }
 
     /// The texts of the rows.
     pub fn rows(&self) -> Result<Vec<&RawValue>, RecordsError> {
         let Some(json) = self.json.as_deref() else { return Ok(Vec::new()) };
         Ok(elements(json).map_err(unreadable)?.unwrap_or_else(|| vec![json]))
+    }
+
+    /// Whether its rows stand in a list; a lone object is one row.
+    pub const fn is_list(&self) -> bool {
+        !self.lone
     }
 
     /// Why the row at a position cannot be read, where that is known already.
@@ -97,12 +100,21 @@ pub fn list<'a>(document: &'a Document, stream: &Stream) -> Result<List<'a>, Rec
         return Err(RecordsError::NotRecords { path: path.to_string(), found, expected });
     }
     let made = match &records.shape {
-        Shape::List => return Ok(List::of(found, document)),
+        Shape::List => {
+            let lone = match records.format {
+                RecordFormat::Json => kind != Some(&b'['),
+                // A single line is as likely to be an error.
+                RecordFormat::Ndjson => true,
+                RecordFormat::Csv { .. } | RecordFormat::Xml => false,
+            };
+            let json = Some(Cow::Borrowed(found));
+            return Ok(List { json, made: Broken::default(), document: Some(&document.broken), lone });
+        }
         Shape::Entries { key_as } => entries(found, key_as)?,
         Shape::Columns(names) => columns(document, found, names)?,
     };
     let made = made.finish().map_err(unreadable)?;
-    Ok(List { json: Some(Cow::Owned(made.json)), made: made.broken, document: None })
+    Ok(List { json: Some(Cow::Owned(made.json)), made: made.broken, document: None, lone: false })
 }
 
 /// The members of an object, each a record that carries its name as `key_as`. What is no object is a record

@@ -13,7 +13,7 @@ use crate::{
     domain::{
         content::Hash,
         instant::Instant,
-        key::RecordKey,
+        key::{KeyError, RecordKey},
         page::SeenRecord,
         version::{Version, VersionError},
         version_field::OnMissingVersion,
@@ -69,6 +69,14 @@ pub enum RecordsError {
         /// Where the version should be.
         field: String,
     },
+    /// It is a list of something else.
+    #[error("nothing at `{path}` in the answer is a record: {reason}")]
+    NoKeys {
+        /// The path of the list.
+        path: String,
+        /// What the first one lacks.
+        reason: String,
+    },
     /// Too much of it is bad.
     #[error("{bad} of {rows} records cannot be read, which is too many to set aside; the first: {reason}")]
     TooManyBad {
@@ -114,6 +122,8 @@ pub struct Reading<'a> {
 
 enum Bad {
     Record(String),
+    /// It has no key.
+    Keyless(String),
     Run(RecordsError),
 }
 
@@ -130,23 +140,38 @@ impl Reading<'_> {
     /// Reads the rows of a page, which are those of `list`.
     pub fn page(&self, rows: &[&RawValue], list: &List<'_>) -> Result<Extracted, RecordsError> {
         let mut page = Extracted::default();
+        let mut keyless = 0;
         for (position, row) in rows.iter().enumerate() {
             let known = list.broken(position).map(|reason| Bad::Record(reason.to_owned()));
-            match known.map_or_else(|| self.row(row, &mut page.max_version), Err) {
-                Ok(Row::Record(record)) => page.records.push(record),
-                Ok(Row::Filtered) => {}
-                Ok(Row::Skipped) => page.skipped = page.skipped.saturating_add(1),
+            let reason = match known.map_or_else(|| self.row(row, &mut page.max_version), Err) {
+                Ok(Row::Record(record)) => {
+                    page.records.push(record);
+                    continue;
+                }
+                Ok(Row::Filtered) => continue,
+                Ok(Row::Skipped) => {
+                    page.skipped = page.skipped.saturating_add(1);
+                    continue;
+                }
                 Err(Bad::Run(error)) => return Err(error),
-                Err(Bad::Record(reason)) => page.quarantined.push(QuarantinedRecord {
-                    raw: match list.broken(position) {
-                        // It stands in the list as a text.
-                        Some(_) => serde_json::from_str(row.get()).unwrap_or_else(|_| row.get().to_owned()),
-                        None => row.get().to_owned(),
-                    },
-                    reason,
-                    unread_since: self.unread_since,
-                }),
-            }
+                Err(Bad::Record(reason)) => reason,
+                Err(Bad::Keyless(reason)) => {
+                    keyless += 1;
+                    reason
+                }
+            };
+            let raw = match list.broken(position) {
+                // It stands in the list as a text.
+                Some(_) => serde_json::from_str(row.get()).unwrap_or_else(|_| row.get().to_owned()),
+                None => row.get().to_owned(),
+            };
+            page.quarantined.push(QuarantinedRecord { raw, reason, unread_since: self.unread_since });
+        }
+        // One broken record in a list is set aside; a list of records without the key, or one object without
+        // it where a list was expected, is something else than records.
+        if keyless == rows.len() && (keyless > 1 || (keyless == 1 && !list.is_list())) {
+            let reason = page.quarantined.first().map(|first| first.reason.clone()).unwrap_or_default();
+            return Err(RecordsError::NoKeys { path: self.job.stream.records.path.to_string(), reason });
         }
         let bad = page.quarantined.len();
         match page.quarantined.first() {
@@ -189,8 +214,10 @@ impl Reading<'_> {
         let names: Vec<String> = stream.primary_key.iter().map(ToString::to_string).collect();
         let parts = stream.primary_key.iter().zip(&names);
         let parts = parts.map(|(path, name)| (name.as_str(), path.find_in(&record)));
-        let key =
-            RecordKey::from_parts(parts, stream.key_type).map_err(|error| Bad::Record(error.to_string()))?;
+        let key = RecordKey::from_parts(parts, stream.key_type).map_err(|error| match error {
+            KeyError::Missing(_) => Bad::Keyless(error.to_string()),
+            _ => Bad::Record(error.to_string()),
+        })?;
         if let (Some(incremental), None) = (&stream.incremental, version) {
             match self.job.on_missing_version {
                 OnMissingVersion::Include => {}
@@ -223,7 +250,7 @@ pub fn read_one(job: &Job, raw: &str) -> Result<Option<SeenRecord>, String> {
     match reading.row(&row, &mut None) {
         Ok(Row::Record(record)) => Ok(Some(record)),
         Ok(Row::Filtered | Row::Skipped) => Ok(None),
-        Err(Bad::Record(reason)) => Err(reason),
+        Err(Bad::Record(reason) | Bad::Keyless(reason)) => Err(reason),
         Err(Bad::Run(error)) => Err(error.to_string()),
     }
 }

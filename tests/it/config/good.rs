@@ -367,3 +367,17 @@ jobs:
     assert_eq!(job.stream.records.shape, Shape::Columns("$.head".parse().expect("a path")));
     assert_eq!((job.on_missing_version, job.numbers), (OnMissingVersion::Include, Numbers::Safe));
 }
+
+#[test]
+fn every_jobs_file_of_the_readme_is_good() {
+    let readme = std::fs::read_to_string("README.md").unwrap();
+    let blocks = readme.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let mut found = 0;
+    for block in blocks.filter(|block| block.contains("jobs:")) {
+        let loaded =
+            onlynew::config::load_str("README.md", block, std::path::Path::new(""), &|_| Some("x".into()));
+        assert!(loaded.is_ok(), "{}\n{block}", loaded.unwrap_err());
+        found += 1;
+    }
+    assert!(found >= 2);
+}

@@ -56,7 +56,7 @@ impl RunningJob {
             run: self.run,
             number,
             requests: u64::from(number),
-            records,
+            records: records.into(),
             quarantined: Vec::new(),
             skipped: 0,
             rules: PageRules {
@@ -67,6 +67,7 @@ impl RunningJob {
                 settled_until: None,
                 asked_at,
                 answered_at: asked_at.plus(Duration::from_secs(1)),
+                tolerance: None,
                 source: EventSource {
                     job_uid: self.row.uid.clone(),
                     job: "issues".into(),

@@ -146,6 +146,21 @@ jobs:
         self.configure_with(text);
     }
 
+    /// Sets how often the job is due.
+    pub fn configure_every(&self, period: &str) {
+        let text = self.jobs.lock().unwrap().replace("every: 1s", &format!("every: {period}"));
+        self.configure_with(text);
+    }
+
+    /// Calls the destination something else.
+    pub fn rename_destination(&self, name: &str) {
+        let jobs = self.jobs.lock().unwrap().clone();
+        let text = jobs
+            .replace("  n8n:", &format!("  {name}:"))
+            .replace("destination: n8n", &format!("destination: {name}"));
+        self.configure_with(text);
+    }
+
     /// Sets the jobs file as a whole.
     pub fn configure_with(&self, text: String) {
         std::fs::write(self.jobs_file(), &text).unwrap();
