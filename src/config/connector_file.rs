@@ -223,6 +223,10 @@ pub(super) struct IncrementalFile {
     /// Whether the source returns rows that stand exactly at the upper bound (`closed`) or not (`open`).
     #[schemars(extend("default" = "closed"))]
     pub(super) range_end: Option<RangeEnd>,
+    /// For a listing that is newest first and cannot be filtered: a page whose rows all stand below the window's
+    /// start ends the walk.
+    #[schemars(with = "Option<bool>", extend("default" = false))]
+    pub(super) stop_at_start: Option<Spanned<bool>>,
 }
 
 /// What a source does at a bound.
@@ -263,6 +267,18 @@ pub(super) struct PaginationFile {
     /// Where the answer says how many rows there are.
     #[schemars(with = "Option<PlaceForm>")]
     pub(super) total_path: Option<Spanned<String>>,
+    /// Holds for the answer that is the last page; an expression over `response`, `headers` (their names in
+    /// lower case) and `status`.
+    pub(super) stop_condition: Option<Spanned<String>>,
+    /// How many pages a walk may have: one that needs more fails, and is never taken for complete. Default: any
+    /// number.
+    #[schemars(with = "Option<NonZeroU32>")]
+    pub(super) max_pages: Option<Spanned<NonZeroU32>>,
+    /// Whether rows can move between two requests, because the listing is sorted by what changes or rows can go
+    /// away. Offset pages overlap then, and walks of other types are repeated until two agree. Default: true
+    /// for `offset` and `page_number`, false for the others.
+    #[schemars(with = "Option<bool>")]
+    pub(super) shifts: Option<Spanned<bool>>,
 }
 
 /// A way to the next page.
@@ -275,6 +291,8 @@ pub(super) enum PaginationType {
     PageNumber,
     /// `page.offset` grows by the rows received.
     Offset,
+    /// `window.start` becomes the version of the last row: for listings sorted by version, oldest first.
+    Keyset,
     /// `page.token` comes from the answer or its last record.
     Cursor,
     /// The `Link` header's `next`.

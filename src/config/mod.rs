@@ -19,6 +19,7 @@ mod file;
 mod fill;
 mod inputs;
 pub mod job;
+mod pagination;
 mod records;
 mod resolve;
 mod rules;

@@ -1,7 +1,7 @@
 //! A stream as the reader sees it: one kind of record of a vendor's API, with every template compiled and
 //! every rule checked.
 
-use std::time::Duration;
+use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
 use jiff::tz::TimeZone;
 
@@ -128,6 +128,9 @@ pub struct Incremental {
     pub request_format: VersionFormat,
     /// The zone of values that name none, and of bounds.
     pub timezone: Option<TimeZone>,
+    /// The listing is newest first and not filtered: a page that stands below the window's start as a whole
+    /// ends the walk.
+    pub stop_at_start: bool,
 }
 
 /// A place in an answer.
@@ -148,6 +151,19 @@ pub struct Pagination {
     pub has_more: Option<Place>,
     /// The number of rows in all.
     pub total: Option<Place>,
+    /// Holds for the answer that is the last page.
+    pub stop: Option<Arc<Expression>>,
+    /// A walk that needs more pages fails.
+    pub max_pages: Option<NonZeroU32>,
+    /// Rows can move between two requests. Offset pages overlap then, and other walks are repeated.
+    pub shifts: bool,
+}
+
+impl Pagination {
+    /// Pages of a kind over rows that keep their places, without further rules.
+    pub fn plain(kind: PageKind) -> Self {
+        Self { kind, has_more: None, total: None, stop: None, max_pages: None, shifts: false }
+    }
 }
 
 /// How the next page is asked for.
@@ -164,6 +180,8 @@ pub enum PageKind {
     },
     /// `page.offset` grows by the rows received.
     Offset,
+    /// `window.start` becomes the version of the last row, which the next page brings again.
+    Keyset,
     /// `page.token` is what the answer says.
     Token(Place),
     /// `page.token` is a field of the last record of the page.

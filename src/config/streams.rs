@@ -6,17 +6,15 @@ use serde_json::{Map, Value as Json};
 
 use super::{
     connector::Connector,
-    connector_file::{
-        ErrorRuleFile, IncrementalFile, PaginationFile, PaginationType, RequestFile, StreamFile,
-    },
+    connector_file::{ErrorRuleFile, IncrementalFile, RequestFile, StreamFile},
     de::{Entries, Spanned},
     error::{Problem, Problems},
     records::records,
-    stream::{ErrorRule, Incremental, PageKind, Pagination, Stream, WaitRule},
+    stream::{ErrorRule, Incremental, Stream, WaitRule},
     template::{Scope, Template, template_value},
     text::{TextOr, spanned},
     values::{
-        duration, expression, is_token, path, paths, pattern, place, template, version_format, web_url, zone,
+        duration, expression, is_token, paths, pattern, place, template, version_format, web_url, zone,
     },
 };
 use crate::domain::{json_path::JsonPath, version_field::VersionField};
@@ -47,11 +45,15 @@ pub(super) fn build(
     let pagination = builder.pagination(stream.pagination.as_ref());
     if let Some(file) = &stream.pagination {
         builder.uses_page(file, &stream.request, &request);
+        builder.sorts_by_version(file, stream);
+    }
+    if let Some(incremental) = &stream.incremental {
+        builder.stops_at_start(incremental, stream.pagination.as_ref(), &request);
     }
     if stream.incremental.is_none() && stream.whole {
         builder.uses_no_window(&request);
     }
-    let bounded = request.texts().any(|text| text.contains("window.end"));
+    let bounded = request.uses("window.end");
     let errors = builder.errors(&connector.errors);
     let deleted_when = stream
         .deleted_when
@@ -83,7 +85,7 @@ type Pair<'a> = (&'a Spanned<String>, &'a Spanned<String>);
 
 /// The connector's default request with the stream's own keys on top.
 #[derive(Default)]
-struct Request<'a> {
+pub(super) struct Request<'a> {
     path: Option<&'a Spanned<String>>,
     query: Vec<Pair<'a>>,
     headers: Vec<Pair<'a>>,
@@ -93,6 +95,11 @@ impl<'a> Request<'a> {
     /// Every text that may hold a template.
     fn texts(&self) -> impl Iterator<Item = &'a Spanned<String>> {
         self.query.iter().chain(&self.headers).map(|(_, value)| *value).chain(self.path)
+    }
+
+    /// Whether a name stands in one of its templates.
+    pub(super) fn uses(&self, name: &str) -> bool {
+        self.texts().any(|text| text.contains(name))
     }
 }
 
@@ -112,10 +119,10 @@ fn merged<'a>(defaults: Option<&'a RequestFile>, own: &'a RequestFile) -> Reques
     request
 }
 
-struct Builder<'a> {
-    inputs: &'a [String],
+pub(super) struct Builder<'a> {
+    pub(super) inputs: &'a [String],
     values: Option<&'a Map<String, Json>>,
-    problems: &'a Problems,
+    pub(super) problems: &'a Problems,
 }
 
 impl Builder<'_> {
@@ -203,7 +210,8 @@ impl Builder<'_> {
             None => None,
         };
         let field = VersionField::new(paths(&file.field, self.problems)?);
-        Some(Incremental { field, format, request_format, timezone })
+        let stop_at_start = file.stop_at_start.as_ref().is_some_and(|stop| stop.value);
+        Some(Incremental { field, format, request_format, timezone, stop_at_start })
     }
 
     /// A zone, which may be a template over the inputs; a null is none.
@@ -226,93 +234,12 @@ impl Builder<'_> {
         }
     }
 
-    fn pagination(&self, file: Option<&Spanned<PaginationFile>>) -> Option<Pagination> {
-        let Some(file) = file else {
-            return Some(Pagination { kind: PageKind::Single, has_more: None, total: None });
-        };
-        let kind = file.r#type.value;
-        self.useless_keys(file);
-        let optional =
-            |text: &Option<Spanned<String>>| text.as_ref().and_then(|text| place(text, self.problems));
-        let kind = match kind {
-            PaginationType::None => PageKind::Single,
-            PaginationType::Offset => PageKind::Offset,
-            PaginationType::LinkHeader => PageKind::LinkHeader,
-            PaginationType::PageNumber => PageKind::PageNumber {
-                base: file.base_page.as_ref().map_or(1, |base| base.value),
-                total_pages: optional(&file.total_pages_path),
-            },
-            PaginationType::NextUrl => match &file.next_url_path {
-                Some(text) => PageKind::NextUrl(place(text, self.problems)?),
-                None => return self.lacks(file, "`next_url_path`"),
-            },
-            PaginationType::Cursor => match (&file.token_path, &file.token_field) {
-                (Some(text), None) => PageKind::Token(place(text, self.problems)?),
-                (None, Some(text)) => PageKind::LastRecord(path(text, self.problems)?),
-                (Some(_), Some(text)) => {
-                    let message = "`token_path` and `token_field` both name the next page's token";
-                    self.problems.add(Problem::new(text.span, message).help("keep one of the two"));
-                    return None;
-                }
-                (None, None) => return self.lacks(file, "`token_path` or `token_field`"),
-            },
-        };
-        Some(Pagination { kind, has_more: optional(&file.has_more_path), total: optional(&file.total_path) })
-    }
-
-    fn lacks<T>(&self, file: &Spanned<PaginationFile>, key: &str) -> Option<T> {
-        if file.whole {
-            let kind = file.r#type.value.name();
-            let message = format!("pagination of the type `{kind}` lacks the key {key}");
-            self.problems.add(Problem::new(file.r#type.span, message));
-        }
-        None
-    }
-
-    fn useless_keys(&self, file: &PaginationFile) {
-        use PaginationType::{Cursor, NextUrl, None as Single, PageNumber};
-        let kind = file.r#type.value;
-        let keys = [
-            (kind == PageNumber, "base_page", file.base_page.as_ref().map(|key| key.span)),
-            (kind == PageNumber, "total_pages_path", file.total_pages_path.as_ref().map(|key| key.span)),
-            (kind == Cursor, "token_path", file.token_path.as_ref().map(|key| key.span)),
-            (kind == Cursor, "token_field", file.token_field.as_ref().map(|key| key.span)),
-            (kind == NextUrl, "next_url_path", file.next_url_path.as_ref().map(|key| key.span)),
-            (kind != Single, "has_more_path", file.has_more_path.as_ref().map(|key| key.span)),
-            (kind != Single, "total_path", file.total_path.as_ref().map(|key| key.span)),
-        ];
-        for (_, key, span) in keys.into_iter().filter(|(useful, ..)| !useful) {
-            let Some(span) = span else { continue };
-            let message = format!("`{key}` does nothing with pagination of the type `{}`", kind.name());
-            self.problems.add(Problem::new(span, message));
-        }
-    }
-
     /// Without versions there is no window, and a bound that is always empty is a mistake.
     fn uses_no_window(&self, request: &Request<'_>) {
         for text in request.texts().filter(|text| text.contains("{{") && text.contains("window.")) {
             let message = "the window is always empty here: the records of this stream have no versions";
             let help = "say where the version stands: `incremental: {field: updated_at}`";
             self.problems.add(Problem::new(text.span, message).help(help));
-        }
-    }
-
-    /// A request that never asks for another page would read the first one for ever.
-    fn uses_page(&self, file: &Spanned<PaginationFile>, own: &Spanned<RequestFile>, request: &Request<'_>) {
-        let name = match file.r#type.value {
-            PaginationType::Cursor => "page.token",
-            PaginationType::Offset => "page.offset",
-            PaginationType::PageNumber => "page.number",
-            PaginationType::None | PaginationType::LinkHeader | PaginationType::NextUrl => return,
-        };
-        if own.whole && !request.texts().any(|text| text.contains(name)) {
-            let kind = file.r#type.value.name();
-            let message =
-                format!("pagination of the type `{kind}` needs `{name}`, which the request never uses");
-            let help = format!(
-                "add the parameter that asks for the next page, such as `after: \"{{{{ {name} }}}}\"`"
-            );
-            self.problems.add(Problem::new(file.r#type.span, message).help(help));
         }
     }
 
@@ -363,19 +290,6 @@ impl Builder<'_> {
                     None => None,
                 },
             }),
-        }
-    }
-}
-
-impl PaginationType {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::PageNumber => "page_number",
-            Self::Offset => "offset",
-            Self::Cursor => "cursor",
-            Self::LinkHeader => "link_header",
-            Self::NextUrl => "next_url",
         }
     }
 }

@@ -6,8 +6,11 @@
 mod address;
 mod auth;
 mod body;
+mod clamp;
 mod http;
 mod link;
+mod marks;
+mod next;
 mod pager;
 mod place;
 mod reader;

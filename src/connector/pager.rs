@@ -1,266 +1,218 @@
 //! Where the next page is, decided from the last one. The end is the API's own word or an empty page,
 //! never a short one (field case C08), and a walk that goes in circles fails instead of running for ever.
+//!
+//! The rules of walks over listings whose rows move between pages are `domain/`'s: anchors, repeated walks
+//! and keyset; here they are joined with what the answers say.
 
 use std::collections::HashSet;
 
-use reqwest::header::{HeaderMap, LINK};
-use serde_json::{Value, value::RawValue};
+use serde_json::Value;
 use url::Url;
 
 use super::{
-    address::{AddressError, onward},
-    link::next_of,
-    place::{PlaceError, find, is_true, whole_number},
+    address::onward,
+    clamp::{Clamp, Sizes},
+    next::{Next, PageFacts, PagerError, next, stalled, word},
 };
 use crate::{
-    config::stream::{PageKind, Pagination, Place},
-    domain::content::Hash,
+    config::stream::{PageKind, Pagination},
+    domain::{
+        anchor::{Anchored, Turn},
+        content::Hash,
+        keyset::Keyset,
+        repeat::Repeated,
+        version::Version,
+        walk::{Mark, Watch},
+    },
 };
 
 /// How many tokens and URLs of a walk are remembered.
 const REMEMBERED: usize = 100_000;
-
-/// How many empty pages in a row may promise another one.
-const EMPTY_PAGES: u32 = 100;
-
-/// How many pages in a row may hold the very same rows.
-const SAME_PAGES: u32 = 3;
-
-/// Query parameters that mean the size of a page, in lower case.
-const SIZE_NAMES: [&str; 12] = [
-    "limit",
-    "per_page",
-    "perpage",
-    "page_size",
-    "pagesize",
-    "page[size]",
-    "size",
-    "first",
-    "top",
-    "$top",
-    "max_results",
-    "maxresults",
-];
-
-/// Why there is no next page to ask for although the walk is not over.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PagerError {
-    /// The walk does not get on.
-    #[error("the listing is stalled: {0}")]
-    Stalled(String),
-    /// The answer's word on the next page cannot be read.
-    #[error(transparent)]
-    Place(#[from] PlaceError),
-    /// The next page's URL leads away.
-    #[error("the next page's URL {0}")]
-    Address(#[from] AddressError),
-    /// The last record has no token.
-    #[error("the last record has no `{0}`, from which the next page should start")]
-    NoField(String),
-    /// The token or URL is no scalar.
-    #[error("the next page's token or URL is neither a text nor a number")]
-    NotScalar,
-}
 
 /// What templates see of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Position {
     /// The token that the answer before named; null on the first page.
     pub token: Value,
-    /// The rows received so far.
+    /// The rows in front of it: those received so far, less the overlap where rows can shift.
     pub offset: u64,
     /// The page's number, from the API's base.
     pub number: u64,
     /// Whether it is the first page.
     pub first: bool,
-}
-
-/// A page that was received.
-#[derive(Debug)]
-pub struct PageFacts<'a> {
-    /// Where it came from, not signed.
-    pub url: &'a Url,
-    /// Its body.
-    pub body: &'a RawValue,
-    /// Its headers.
-    pub headers: &'a HeaderMap,
-    /// Its rows, before any filter.
-    pub rows: &'a [&'a RawValue],
-}
-
-/// A server that gives smaller pages than it is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Clamp {
-    /// The rows asked for.
-    pub asked: u64,
-    /// The rows of the first page.
-    pub received: u64,
+    /// The version that `window.start` stands for, where it is no longer the window's own.
+    pub from: Option<Version>,
 }
 
 /// The walk over the pages of a stream.
 #[derive(Debug)]
 pub struct Pager {
     pagination: Pagination,
+    rule: Rule,
+    /// The version below which a whole page ends the walk.
+    start: Option<Version>,
     position: Position,
     url: Option<Url>,
     is_over: bool,
+    /// Pages of this walk.
+    pages: u32,
     seen: HashSet<Hash>,
     previous: Option<Hash>,
-    ends: Option<(usize, Hash, Hash)>,
-    same_pages: u32,
-    empty_pages: u32,
-    first_page: Option<Clamp>,
-    clamp: Option<Clamp>,
+    watch: Watch,
+    sizes: Sizes,
 }
 
-/// Where the next page is.
-enum Next {
-    None,
-    Number,
-    Token(Value),
-    Url(String),
+/// How the walk bears rows that move between its pages.
+#[derive(Debug)]
+enum Rule {
+    /// They do not move, or their source takes care of it.
+    Plain,
+    Anchored(Anchored),
+    Repeated(Repeated),
+    Keyset(Keyset),
 }
 
 impl Pager {
-    /// A walk that has not begun.
-    pub fn new(pagination: Pagination) -> Self {
-        let number = match pagination.kind {
-            PageKind::PageNumber { base, .. } => base,
-            _ => 1,
+    /// A walk that has not begun. It ends at a page whose rows all stand below `start`, where one is given.
+    pub fn new(pagination: Pagination, start: Option<Version>) -> Self {
+        let rule = match pagination.kind {
+            PageKind::Keyset => Rule::Keyset(Keyset::default()),
+            PageKind::Offset if pagination.shifts => Rule::Anchored(Anchored::default()),
+            _ if pagination.shifts => Rule::Repeated(Repeated::default()),
+            _ => Rule::Plain,
         };
         Self {
+            position: first_position(&pagination),
             pagination,
-            position: Position { token: Value::Null, offset: 0, number, first: true },
+            rule,
+            start,
             url: None,
             is_over: false,
+            pages: 0,
             seen: HashSet::new(),
             previous: None,
-            ends: None,
-            same_pages: 1,
-            empty_pages: 0,
-            first_page: None,
-            clamp: None,
+            watch: Watch::default(),
+            sizes: Sizes::default(),
         }
     }
 
     /// The page to ask for and, where the answer before named it, its whole URL. `None` after the last one.
-    pub fn ask(&self) -> Option<(&Position, Option<&Url>)> {
-        (!self.is_over).then_some((&self.position, self.url.as_ref()))
+    pub fn ask(&self) -> Result<Option<(&Position, Option<&Url>)>, PagerError> {
+        if self.is_over {
+            return Ok(None);
+        }
+        match self.pagination.max_pages {
+            Some(most) if self.pages >= most.get() => Err(PagerError::MaxPages(most)),
+            _ => Ok(Some((&self.position, self.url.as_ref()))),
+        }
+    }
+
+    /// Which rows of a page are to be read: those that no earlier page of this run brought as they are, where
+    /// pages overlap; all of them where they do not.
+    pub fn fresh(&self, marks: &[Mark]) -> Vec<bool> {
+        match &self.rule {
+            Rule::Plain => vec![true; marks.len()],
+            Rule::Anchored(walk) => walk.fresh(marks),
+            Rule::Repeated(walk) => walk.fresh(marks),
+            Rule::Keyset(walk) => walk.fresh(marks),
+        }
     }
 
     /// The server's clamp on the page size, once, as soon as it is known.
     pub fn take_clamp(&mut self) -> Option<Clamp> {
-        self.clamp.take()
+        self.sizes.take_clamp()
     }
 
     /// Moves on behind a page; stays where it is after an error.
     pub fn advance(&mut self, page: &PageFacts<'_>) -> Result<(), PagerError> {
-        let rows = u64::try_from(page.rows.len()).unwrap_or(u64::MAX);
-        self.watch(page)?;
-        let received = self.position.offset.saturating_add(rows);
-        let (next, url) = match self.next(page, received)? {
-            Next::None => {
+        let is_last = page.stops || self.is_below_start(page.marks);
+        let received = self.position.offset.saturating_add(page.rows.len() as u64);
+        let fresh = self.fresh(page.marks).into_iter().filter(|fresh| *fresh).count();
+        let next = self.turn(page, is_last, received)?;
+        self.sizes.note(page.url, page.rows.len(), fresh);
+        self.pages = self.pages.saturating_add(1);
+        if matches!(next, Next::None) {
+            let again = match &mut self.rule {
+                Rule::Repeated(walk) => walk.is_to_repeat()?,
+                Rule::Plain | Rule::Anchored(_) | Rule::Keyset(_) => false,
+            };
+            if again {
+                self.begin_again();
+            } else {
                 self.is_over = true;
-                return Ok(());
             }
-            Next::Number => (Value::Null, None),
+            return Ok(());
+        }
+        self.url = None;
+        self.position = Position {
+            token: Value::Null,
+            offset: received,
+            number: self.position.number.saturating_add(1),
+            first: false,
+            from: None,
+        };
+        match next {
+            Next::None | Next::Number => {}
             Next::Token(token) => {
                 self.remember(&token.to_string())?;
-                (token, None)
+                self.position.token = token;
             }
             Next::Url(reference) => {
                 let url = onward(page.url, &reference)?;
                 self.seen.insert(Hash::of(page.url.as_str().as_bytes()));
                 self.remember(url.as_str())?;
-                (Value::Null, Some(url))
+                self.url = Some(url);
             }
-        };
-        self.note_size(page.url, rows);
-        self.position = Position {
-            token: next,
-            offset: received,
-            number: self.position.number.saturating_add(1),
-            first: false,
-        };
-        self.url = url;
+            Next::Offset(offset) => (self.position.offset, self.position.first) = (offset, offset == 0),
+            Next::From(version) => self.position.from = Some(version),
+        }
         Ok(())
     }
 
-    fn next(&self, page: &PageFacts<'_>, received: u64) -> Result<Next, PagerError> {
-        if matches!(self.pagination.kind, PageKind::Single) {
-            return Ok(Next::None);
-        }
-        let place = |place: &Option<Place>| match place {
-            Some(place) => find(place, page.body, page.headers),
-            None => Ok(None),
-        };
-        let has_more = place(&self.pagination.has_more)?.map(|value| is_true(&value));
-        let total = place(&self.pagination.total)?.as_ref().and_then(whole_number);
-        if has_more == Some(false) || total.is_some_and(|total| received >= total) {
-            return Ok(Next::None);
-        }
-        let named = match &self.pagination.kind {
-            PageKind::Token(place) | PageKind::NextUrl(place) => {
-                find(place, page.body, page.headers)?.filter(is_true)
-            }
-            PageKind::LinkHeader => next_of(
-                page.headers.get_all(LINK).iter().filter_map(|value| str::from_utf8(value.as_bytes()).ok()),
-            )
-            .map(Value::from),
-            PageKind::PageNumber { base, total_pages } => {
-                let pages = place(total_pages)?.as_ref().and_then(whole_number);
-                let walked = self.position.number.saturating_sub(*base).saturating_add(1);
-                return match (pages, page.rows.is_empty()) {
-                    (Some(pages), _) if walked >= pages => Ok(Next::None),
-                    (Some(_), _) | (None, false) => Ok(Next::Number),
-                    (None, true) if has_more == Some(true) => Ok(Next::Number),
-                    (None, true) => after_nothing(has_more, total, received),
-                };
-            }
-            PageKind::Offset | PageKind::LastRecord(_) if page.rows.is_empty() => {
-                return after_nothing(has_more, total, received);
-            }
-            PageKind::Single | PageKind::Offset => return Ok(Next::Number),
-            PageKind::LastRecord(path) => {
-                let missing = || PagerError::NoField(path.to_string());
-                let last = page.rows.last().ok_or_else(missing)?;
-                Some(find(&Place::Body(path.clone()), last, page.headers)?.ok_or_else(missing)?)
-            }
-        };
-        let is_url = matches!(self.pagination.kind, PageKind::NextUrl(_) | PageKind::LinkHeader);
-        match named {
-            None if has_more == Some(true) => {
-                Err(stalled("the source says that there is more and names no next page"))
-            }
-            None => Ok(Next::None),
-            Some(Value::String(url)) if is_url => Ok(Next::Url(url)),
-            Some(token @ (Value::String(_) | Value::Number(_))) if !is_url => Ok(Next::Token(token)),
-            Some(_) => Err(PagerError::NotScalar),
-        }
+    /// The whole listing once more.
+    fn begin_again(&mut self) {
+        self.position = first_position(&self.pagination);
+        self.url = None;
+        self.pages = 0;
+        self.seen.clear();
+        self.previous = None;
+        self.watch = Watch::default();
     }
 
-    /// Notices a walk that brings nothing new.
-    fn watch(&mut self, page: &PageFacts<'_>) -> Result<(), PagerError> {
-        let (Some(first), Some(last)) = (page.rows.first(), page.rows.last()) else {
-            self.empty_pages += 1;
-            return if self.empty_pages > EMPTY_PAGES {
-                Err(stalled(&format!("{EMPTY_PAGES} pages in a row were empty and promised another one")))
-            } else {
-                Ok(())
-            };
-        };
-        self.empty_pages = 0;
-        let hash = |row: &RawValue| Hash::of(row.get().as_bytes());
-        let ends = Some((page.rows.len(), hash(first), hash(last)));
-        // Twice may be rows that moved by exactly one page; a third time the parameter is being ignored.
-        self.same_pages = if ends == self.ends { self.same_pages + 1 } else { 1 };
-        self.ends = ends;
-        if self.same_pages >= SAME_PAGES && !matches!(self.pagination.kind, PageKind::Single) {
-            return Err(stalled(&format!(
-                "{SAME_PAGES} pages in a row held the same rows; does the source know the page parameter?"
-            )));
+    /// Whether a newest-first listing has been read down to the window's start. A row without a version
+    /// proves nothing.
+    fn is_below_start(&self, marks: &[Mark]) -> bool {
+        let Some(start) = self.start else { return false };
+        !marks.is_empty() && marks.iter().all(|mark| mark.version.is_some_and(|version| version < start))
+    }
+
+    fn turn(&mut self, page: &PageFacts<'_>, is_last: bool, received: u64) -> Result<Next, PagerError> {
+        let (has_more, total) = word(&self.pagination, page)?;
+        let number = self.position.number;
+        match &mut self.rule {
+            // What does not count says nothing about the end either.
+            Rule::Anchored(walk) if is_last && walk.counts(page.marks) => Ok(Next::None),
+            Rule::Anchored(walk) => Ok(match walk.page(page.marks, has_more, total)? {
+                Turn::Ask(offset) => Next::Offset(offset),
+                Turn::Over => Next::None,
+            }),
+            Rule::Keyset(_) if is_last => Ok(Next::None),
+            Rule::Keyset(walk) => Ok(walk.page(page.marks, has_more, total)?.map_or(Next::None, Next::From)),
+            Rule::Plain | Rule::Repeated(_) if matches!(self.pagination.kind, PageKind::Single) => {
+                Ok(Next::None)
+            }
+            rule => {
+                if let Rule::Repeated(walk) = rule {
+                    walk.page(page.marks)?;
+                }
+                self.watch.page(page.marks)?;
+                if is_last {
+                    Ok(Next::None)
+                } else {
+                    next(&self.pagination, number, page, (has_more, total), received)
+                }
+            }
         }
-        Ok(())
     }
 
     fn remember(&mut self, mark: &str) -> Result<(), PagerError> {
@@ -275,59 +227,39 @@ impl Pager {
         }
         Ok(())
     }
-
-    /// Compares the rows of the first page with the size asked for. A short page alone says nothing: only
-    /// rows behind it do.
-    fn note_size(&mut self, url: &Url, rows: u64) {
-        if self.position.first {
-            let asked = url.query_pairs().find_map(|(name, value)| {
-                SIZE_NAMES.contains(&name.to_ascii_lowercase().as_str()).then(|| value.parse().ok())?
-            });
-            self.first_page =
-                asked.filter(|asked| *asked > rows && rows > 0).map(|asked| Clamp { asked, received: rows });
-        } else if rows > 0 {
-            self.clamp = self.first_page.take();
-        }
-    }
 }
 
-/// What an empty page means where nothing names the next one: the end, unless the source itself says that
-/// there is more.
-fn after_nothing(has_more: Option<bool>, total: Option<u64>, received: u64) -> Result<Next, PagerError> {
-    match total {
-        _ if has_more == Some(true) => {
-            Err(stalled("the source says that there is more and answers an empty page"))
-        }
-        Some(total) => Err(stalled(&format!(
-            "the source says that there are {total} rows and answers an empty page after {received}"
-        ))),
-        None => Ok(Next::None),
-    }
-}
-
-fn stalled(reason: &str) -> PagerError {
-    PagerError::Stalled(reason.to_owned())
+fn first_position(pagination: &Pagination) -> Position {
+    let number = match pagination.kind {
+        PageKind::PageNumber { base, .. } => base,
+        _ => 1,
+    };
+    Position { token: Value::Null, offset: 0, number, first: true, from: None }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use reqwest::header::HeaderMap;
+    use serde_json::{json, value::RawValue};
 
     use super::*;
+    use crate::config::stream::Place;
 
     fn advance(pager: &mut Pager, url: &str, body: &Value) -> Result<(), PagerError> {
         let body: Box<RawValue> = serde_json::from_str(&body.to_string()).unwrap();
         let list = "$.items".parse::<crate::domain::json_path::JsonPath>().unwrap();
         let list = list.find(&body).unwrap().unwrap();
         let rows: Vec<&RawValue> = serde_json::from_str(list.get()).unwrap();
+        let marks: Vec<_> = rows.iter().map(|row| Mark::of_text(Hash::of(row.get().as_bytes()))).collect();
         let (url, headers) = (Url::parse(url).unwrap(), HeaderMap::new());
-        pager.advance(&PageFacts { url: &url, body: &body, headers: &headers, rows: &rows })
+        let (rows, marks) = (&rows, &marks);
+        pager.advance(&PageFacts { url: &url, body: &body, headers: &headers, rows, marks, stops: false })
     }
 
     fn offset() -> Pager {
         let has_more = Some(Place::Body("more".parse().unwrap()));
         let total = Some(Place::Body("total".parse().unwrap()));
-        Pager::new(Pagination { kind: PageKind::Offset, has_more, total })
+        Pager::new(Pagination { has_more, total, ..Pagination::plain(PageKind::Offset) }, None)
     }
 
     #[test]
@@ -350,36 +282,7 @@ mod tests {
         for (body, is_over) in cases {
             let mut pager = offset();
             advance(&mut pager, "https://a.test/", &body).unwrap();
-            assert_eq!(pager.ask().is_none(), is_over, "{body}");
+            assert_eq!(pager.ask().unwrap().is_none(), is_over, "{body}");
         }
-    }
-
-    #[test]
-    fn c08_the_clamp_is_told_once_and_only_where_more_rows_follow() {
-        let url = "https://a.test/?Page_Size=1000";
-        let mut pager = offset();
-        for (items, clamp) in [
-            (json!([1, 2]), None),
-            (json!([3]), Some(Clamp { asked: 1_000, received: 2 })),
-            (json!([4]), None),
-        ] {
-            advance(&mut pager, url, &json!({"items": items})).unwrap();
-            assert_eq!(pager.take_clamp(), clamp);
-        }
-        let mut pager = offset();
-        advance(&mut pager, url, &json!({"items": [1, 2]})).unwrap();
-        advance(&mut pager, url, &json!({"items": []})).unwrap();
-        assert_eq!(pager.take_clamp(), None);
-    }
-
-    #[test]
-    fn empty_pages_that_promise_another_one_are_not_endless() {
-        let kind = PageKind::Token(Place::Body("next".parse().unwrap()));
-        let mut pager = Pager::new(Pagination { kind, has_more: None, total: None });
-        for page in 1..=EMPTY_PAGES {
-            advance(&mut pager, "https://a.test/", &json!({"items": [], "next": page})).unwrap();
-        }
-        let error = advance(&mut pager, "https://a.test/", &json!({"items": [], "next": "x"}));
-        assert!(matches!(error, Err(PagerError::Stalled(_))));
     }
 }

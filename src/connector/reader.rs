@@ -16,10 +16,12 @@ use super::{
         text::decode,
     },
     http::{Answer, Call, Http, HttpError},
-    pager::{PageFacts, Pager},
+    marks,
+    next::PageFacts,
+    pager::Pager,
     place::header,
     request::{Values, headers_of, url_of},
-    verdict::{Reply, Verdict, judge},
+    verdict::{Reply, Verdict, judge, stops},
 };
 use crate::{
     config::{job::Job, template::template_value},
@@ -29,7 +31,7 @@ use crate::{
         instant::Instant,
         page::SeenRecord,
         version::Version,
-        window::{Bounds, source_time},
+        window::{Bounds, Step, source_time},
     },
     limit::{LONGEST_WAIT, Limits},
     store::QuarantinedRecord,
@@ -131,7 +133,7 @@ impl PageReader {
             secrets: Secrets::of(&job.account.auth),
             inputs: template_value(&Value::Object(job.inputs.clone())),
             window: [Value::Null, Value::Null],
-            pager: Pager::new(job.stream.pagination.clone()),
+            pager: Pager::new(job.stream.pagination.clone(), None),
             number: 0,
             requests: 0,
             rows: 0,
@@ -142,14 +144,24 @@ impl PageReader {
 
     /// Begins a walk over the records within these bounds, from its first page.
     pub fn begin(&mut self, bounds: Bounds) {
-        let spelled = |bound: Option<Version>| match (&self.job.stream.incremental, bound) {
+        let stops_at_start = self.job.stream.incremental.as_ref().is_some_and(|rule| rule.stop_at_start);
+        self.window = [self.spelled(bounds.start), self.spelled(bounds.end)];
+        self.pager = Pager::new(self.job.stream.pagination.clone(), bounds.start.filter(|_| stops_at_start));
+    }
+
+    /// A bound as the API spells it; null where there is none.
+    fn spelled(&self, bound: Option<Version>) -> Value {
+        match (&self.job.stream.incremental, bound) {
             (Some(incremental), Some(bound)) => {
                 incremental.request_format.write(bound, incremental.timezone.as_ref())
             }
             _ => Value::Null,
-        };
-        self.window = [spelled(bounds.start), spelled(bounds.end)];
-        self.pager = Pager::new(self.job.stream.pagination.clone());
+        }
+    }
+
+    /// The bounds of a walk that goes on at a version, which is asked for again.
+    fn bounds_from(&self, version: Version) -> Bounds {
+        self.job.window.bounds(Step { from: Some(version), to: None })
     }
 
     /// How many requests were sent, repeated ones and redirects included.
@@ -160,9 +172,13 @@ impl PageReader {
     /// The next page; `None` after the last one. The first page comes even where it is empty. After an
     /// error the same page is asked for again.
     pub async fn next_page(&mut self) -> Result<Option<Page>, ReadError> {
-        let Some((position, url)) = self.pager.ask() else { return Ok(None) };
+        let asked = self.pager.ask().map_err(|error| self.failed(None, &error.to_string()))?;
+        let Some((position, url)) = asked else { return Ok(None) };
         let stream = Arc::clone(&self.job.stream);
-        let values = Values::new(&self.job.inputs, &self.window, position);
+        let moved = position.from.map(|from| self.spelled(self.bounds_from(from).start));
+        let [start, end] = &self.window;
+        let window = [moved.as_ref().unwrap_or(start).clone(), end.clone()];
+        let values = Values::new(&self.job.inputs, &window, position);
         let made = url
             .map_or_else(|| url_of(&stream, &values), |url| Ok(url.clone()))
             .and_then(|url| headers_of(&stream, &values).map(|headers| (url, headers)));
@@ -281,30 +297,43 @@ impl PageReader {
     /// The records of an answer. The walk moves on only where all of it could be read.
     fn extract(&mut self, good: &Good) -> Result<Page, ReadError> {
         let url = Some(&good.url);
+        let stream = &self.job.stream;
         let body = good.reply.json().unwrap_or(RawValue::NULL);
         let failed = |error: RecordsError| {
             let beginning = self.secrets.excerpt(body.get(), 200);
             self.failed(url, &format!("{error}; it begins with `{beginning}`"))
         };
         let list = match &good.reply.body {
-            Ok(document) => list(document, &self.job.stream).map_err(failed)?,
+            Ok(document) => list(document, stream).map_err(failed)?,
             // The verdict called it data all the same: an empty body that stands for an empty list.
             Err(_) => List::empty(),
         };
         let rows = list.rows().map_err(failed)?;
+        let marks = marks::of(&rows, stream, &self.job.ignored);
+        // Where pages overlap, what a page brings again is no record of its own.
+        let fresh: Vec<(usize, &RawValue)> = rows
+            .iter()
+            .copied()
+            .enumerate()
+            .zip(self.pager.fresh(&marks))
+            .filter_map(|(row, is_fresh)| is_fresh.then_some(row))
+            .collect();
         let reading = Reading {
             job: &self.job,
             inputs: &self.inputs,
             damaged: good.reply.damaged,
             unread_since: good.source_time,
         };
-        let read = reading.page(&rows, &list).map_err(failed)?;
+        let read = reading.page(&fresh, &list).map_err(failed)?;
         let (all, bad) =
-            (self.rows.saturating_add(rows.len()), self.bad.saturating_add(read.quarantined.len()));
+            (self.rows.saturating_add(fresh.len()), self.bad.saturating_add(read.quarantined.len()));
         if let Some(first) = read.quarantined.first().filter(|_| too_many_bad(bad, all)) {
             return Err(failed(RecordsError::TooManyBad { bad, rows: all, reason: first.reason.clone() }));
         }
-        let facts = PageFacts { url: &good.url, body, headers: &good.reply.headers, rows: &rows };
+        let stops = stops(stream, &self.inputs, &good.reply)
+            .map_err(|error| self.failed(url, &format!("`stop_condition` fails: {error}")))?;
+        let (headers, rows, marks) = (&good.reply.headers, &rows, &marks);
+        let facts = PageFacts { url: &good.url, body, headers, rows, marks, stops };
         if let Err(error) = self.pager.advance(&facts) {
             return Err(self.failed(url, &error.to_string()));
         }

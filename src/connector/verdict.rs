@@ -19,7 +19,7 @@ use super::{
 use crate::{
     config::{
         stream::{ErrorAction, ErrorRule, Missing, RecordFormat, Stream},
-        template::template_value,
+        template::{TemplateError, template_value},
     },
     domain::{instant::Instant, retry_after},
 };
@@ -153,6 +153,14 @@ fn by_rules(rules: &[ErrorRule], inputs: &Slot, reply: &Reply) -> Option<Verdict
         });
     }
     None
+}
+
+/// Whether a page is the last one by the connector's `stop_condition`.
+pub fn stops(stream: &Stream, inputs: &Slot, reply: &Reply) -> Result<bool, TemplateError> {
+    match &stream.pagination.stop {
+        Some(rule) => rule.holds(&names_of(inputs, reply)),
+        None => Ok(false),
+    }
 }
 
 /// `inputs`, `status`, `response` (null where it is not JSON) and `headers` for a rule.

@@ -99,7 +99,9 @@ jobs:
       records: {{path: $.orders}}
       primary_key: [id]
       incremental: {{field: updated_at, format: iso8601, granularity: 1ms}}
-      pagination: {{type: page_number, base_page: 1, has_more_path: $.has_more}}
+      # Rows do move between these pages, faster than two walks could agree; one that slips through is met
+      # by the next poll, within the lookback.
+      pagination: {{type: page_number, base_page: 1, has_more_path: $.has_more, shifts: false}}
     rate_limit: {{requests: 20, per: 1s}}
     every: 1s
     window: {{lookback: 5s}}

@@ -3,6 +3,7 @@
 //! Every rule of the product is a function here with its table of cases beside it; the floors above
 //! only carry the answers out. This floor imports nothing of ours.
 
+pub mod anchor;
 pub mod backoff;
 pub mod clock;
 pub mod content;
@@ -14,13 +15,19 @@ pub mod fixed_point;
 pub mod instant;
 pub mod json_path;
 pub mod key;
+pub mod keyset;
 pub mod numbers;
 pub mod page;
+pub mod repeat;
 pub mod retry_after;
 pub mod run;
 pub mod units;
 pub mod version;
 pub mod version_field;
 pub mod version_pattern;
+pub mod walk;
 pub mod watermark;
 pub mod window;
+
+#[cfg(test)]
+mod shifting;

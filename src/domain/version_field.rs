@@ -40,14 +40,19 @@ impl VersionField {
     /// The first value that holds something. Null, the empty text and dates of zeros hold nothing, as
     /// [`super::version::VersionFormat::read`] reads them.
     pub fn find_in<'a>(&self, record: &'a Value) -> Option<&'a Value> {
-        self.0.iter().filter_map(|path| path.find_in(record)).find(|value| match value {
+        self.0.iter().filter_map(|path| path.find_in(record)).find(|value| Self::holds(value))
+    }
+
+    /// Whether a value holds something.
+    pub fn holds(value: &Value) -> bool {
+        match value {
             Value::Null => false,
             Value::String(text) => {
                 let text = text.trim();
                 !text.is_empty() && !text.starts_with("0000-00-00")
             }
             _ => true,
-        })
+        }
     }
 }
 

@@ -180,12 +180,9 @@ async fn c04_by_content_every_difference_is_a_change(database: Database) {
 }
 
 async fn c08_a_server_that_serves_smaller_pages_than_asked_for(database: Database) {
-    let job = Job {
-        query: r#"{limit: 1000, offset: "{{ page.offset }}"}"#,
-        pagination: "{type: offset}",
-        ..Job::default()
-    };
-    let rig = Rig::new(database, job, |asked| {
+    let query = r#"{limit: 1000, offset: "{{ page.offset }}"}"#;
+    let job = |pagination| Job { query, pagination, ..Job::default() };
+    let rig = Rig::new(database, job("{type: offset}"), |asked| {
         let offset: usize = asked.param("offset").parse().unwrap();
         let ids = (offset..1_300).take(500);
         let items: Vec<Value> =
@@ -194,12 +191,18 @@ async fn c08_a_server_that_serves_smaller_pages_than_asked_for(database: Databas
     })
     .await;
     let synced = rig.sync().await;
-    assert_eq!(
-        (synced.report.status, synced.report.counts.created, synced.delivered),
-        (RunStatus::Ok, 1_300, 1_300)
-    );
-    let offsets: Vec<_> = rig.source.asked().iter().map(|asked| asked.param("offset").to_owned()).collect();
-    assert_eq!(offsets, ["0", "500", "1000", "1300"]);
+    let counts = synced.report.counts;
+    assert_eq!((synced.report.status, synced.delivered), (RunStatus::Ok, 1_300));
+    assert_eq!((counts.records, counts.created, counts.unchanged), (1_300, 1_300, 0), "no row counts twice");
+    let asked_since = |before: usize| -> Vec<String> {
+        rig.source.asked().iter().skip(before).map(|asked| asked.param("offset").to_owned()).collect()
+    };
+    assert_eq!(asked_since(0), ["0", "499", "998", "1299"], "each page overlaps the one before by a row");
+
+    rig.configure(job("{type: offset, shifts: false}"));
+    let report = rig.sync().await.report;
+    assert_eq!((report.status, report.counts.unchanged, report.counts.events), (RunStatus::Ok, 1_300, 0));
+    assert_eq!(asked_since(4), ["0", "500", "1000", "1300"], "where rows keep their places it need not");
 }
 
 const RULES: &str = r#"incremental: {field: updated_at}
@@ -273,7 +276,7 @@ async fn c15_a_429_in_the_middle_asks_for_the_same_page_again(database: Database
     let cursor = Job::default();
     let offset = Job {
         query: r#"{cursor: "{{ page.offset }}"}"#,
-        pagination: "{type: offset, total_path: $.total}",
+        pagination: "{type: offset, total_path: $.total, shifts: false}",
         ..Job::default()
     };
     let rows: Vec<Value> = (0..8).map(|id| json!({"id": id, "updated_at": "2026-09-21T10:00:00Z"})).collect();

@@ -1,6 +1,7 @@
 //! Jobs made by hand, a clock that counts waits instead of waiting, and a walk over all pages.
 
 use std::{
+    num::NonZeroU32,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -23,6 +24,7 @@ use onlynew::{
         event::ChangeKind,
         fires::Schedule,
         instant::Instant,
+        json_path::JsonPath,
         key::KeyType,
         numbers::Numbers,
         version::{Version, VersionFormat},
@@ -78,6 +80,8 @@ pub struct Draft {
     pub rate_limit: Option<RateLimit>,
     pub inputs: Map<String, Value>,
     pub options: HttpOptions,
+    pub ignored: Vec<JsonPath>,
+    open_start: bool,
 }
 
 impl Draft {
@@ -99,7 +103,7 @@ impl Draft {
                 key_type: KeyType::Loose,
                 incremental: None,
                 bounded: false,
-                pagination: Pagination { kind: PageKind::Single, has_more: None, total: None },
+                pagination: Pagination::plain(PageKind::Single),
                 errors: Vec::new(),
                 deleted_when: None,
             },
@@ -107,7 +111,21 @@ impl Draft {
             rate_limit: None,
             inputs: Map::new(),
             options: HttpOptions::default(),
+            ignored: Vec::new(),
+            open_start: false,
         }
+    }
+
+    /// Leaves a place out of the content.
+    pub fn ignore(mut self, path: &str) -> Self {
+        self.ignored.push(path.parse().unwrap());
+        self
+    }
+
+    /// A source that leaves out rows at the bound itself.
+    pub fn open_start(mut self) -> Self {
+        self.open_start = true;
+        self
     }
 
     pub fn path(mut self, path: &str) -> Self {
@@ -145,6 +163,31 @@ impl Draft {
         self
     }
 
+    /// The same over rows that can move between its pages.
+    pub fn shifting(mut self, kind: PageKind) -> Self {
+        self.stream.pagination.shifts = true;
+        self.pages(kind)
+    }
+
+    pub fn stop_condition(mut self, rule: &str) -> Self {
+        let inputs = INPUTS.map(str::to_owned);
+        let rule = Expression::parse(rule, Scope::Answer { inputs: &inputs }).unwrap();
+        self.stream.pagination.stop = Some(Arc::new(rule));
+        self
+    }
+
+    pub fn max_pages(mut self, most: u32) -> Self {
+        self.stream.pagination.max_pages = NonZeroU32::new(most);
+        self
+    }
+
+    /// Versions of a listing that is newest first and not filtered.
+    pub fn newest_first(self, format: VersionFormat) -> Self {
+        let mut draft = self.versions(format);
+        draft.stream.incremental.as_mut().unwrap().stop_at_start = true;
+        draft
+    }
+
     pub fn has_more(mut self, path: &str) -> Self {
         self.stream.pagination.has_more = Some(body(path));
         self
@@ -161,6 +204,7 @@ impl Draft {
             request_format: format.clone(),
             format,
             timezone: None,
+            stop_at_start: false,
         });
         self
     }
@@ -219,13 +263,13 @@ impl Draft {
                 step: None,
                 granularity: Duration::ZERO,
                 precision: 1,
-                open_start: false,
+                open_start: self.open_start,
                 open_end: false,
                 is_time: true,
             },
             first_run: FirstRun::Emit,
             detect: Detect::Version,
-            ignored: Vec::new(),
+            ignored: self.ignored,
             on_missing_version: OnMissingVersion::Include,
             numbers: Numbers::Safe,
             emit: ChangeKind::ALL.to_vec(),

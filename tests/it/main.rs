@@ -8,6 +8,7 @@
 )]
 
 mod cases_delivery;
+mod cases_pages;
 mod cases_reading;
 mod cases_running;
 mod cases_versions;
@@ -19,6 +20,7 @@ mod connector_errors;
 mod connector_formats;
 mod connector_job;
 mod connector_limits;
+mod connector_pages;
 mod connector_wire;
 mod floors;
 mod quarantine;

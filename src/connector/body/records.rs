@@ -137,11 +137,11 @@ enum Row {
 }
 
 impl Reading<'_> {
-    /// Reads the rows of a page, which are those of `list`.
-    pub fn page(&self, rows: &[&RawValue], list: &List<'_>) -> Result<Extracted, RecordsError> {
+    /// Reads rows of a page, each with its position in `list`.
+    pub fn page(&self, rows: &[(usize, &RawValue)], list: &List<'_>) -> Result<Extracted, RecordsError> {
         let mut page = Extracted::default();
         let mut keyless = 0;
-        for (position, row) in rows.iter().enumerate() {
+        for &(position, row) in rows {
             let known = list.broken(position).map(|reason| Bad::Record(reason.to_owned()));
             let reason = match known.map_or_else(|| self.row(row, &mut page.max_version), Err) {
                 Ok(Row::Record(record)) => {
