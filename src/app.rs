@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     config::{Config, destination::Destination, job::Job},
-    connector::{Http, HttpOptions},
+    connector::{Http, HttpOptions, Tokens},
     domain::clock::Clock,
     engine::{Engine, RunReport, Trigger},
     limit::{Limits, SystemClock},
@@ -72,6 +72,7 @@ impl App {
             store: Arc::clone(&store),
             http: Http::new(HttpOptions::default()).context("cannot set up HTTP")?,
             limits: Arc::new(Limits::new(Arc::clone(&clock))),
+            tokens: Arc::new(Tokens::kept_in(Arc::clone(&store))),
             clock,
             owner: format!("{}-{:08x}", std::process::id(), fastrand::u32(..)),
             fresh: watch::Sender::new(0),

@@ -1,8 +1,15 @@
 //! An account: a connector with credentials and one rate-limit bucket that all its jobs share.
 
-use std::{fmt, num::NonZeroU32, time::Duration};
+use std::{fmt, num::NonZeroU32, sync::Arc, time::Duration};
 
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
+use url::Url;
+
+use super::{
+    stream::{Place, WaitRule},
+    template::Expression,
+};
+use crate::domain::content::Hash;
 
 /// A connector with credentials.
 #[derive(Debug)]
@@ -45,6 +52,70 @@ pub enum Auth {
         /// The key.
         key: SecretString,
     },
+    /// `Authorization: Bearer …` with a token that a provider gives for a while (RFC 6749).
+    OAuth2(Box<OAuth2>),
+}
+
+/// How access tokens are asked for (RFC 6749, sections 4.4 and 6).
+pub struct OAuth2 {
+    /// What is traded in for a token.
+    pub grant: Grant,
+    /// Who gives it: `https`, or `http` on this machine.
+    pub token_url: Url,
+    /// Who asks.
+    pub client_id: String,
+    /// Their secret; empty for a public client.
+    pub client_secret: SecretString,
+    /// Where the two go.
+    pub client_auth: ClientAuth,
+    /// What the token may be used for, as the provider spells it.
+    pub scope: Option<String>,
+    /// Further parameters of the request, such as `audience`.
+    pub extra: Vec<(String, String)>,
+}
+
+/// What is traded in for an access token.
+pub enum Grant {
+    /// The client's own id and secret.
+    ClientCredentials,
+    /// What a person allowed once. Providers that rotate it give a new one with each access token.
+    RefreshToken {
+        /// The first one, as the configuration has it.
+        refresh_token: SecretString,
+    },
+}
+
+impl OAuth2 {
+    /// What tells this login from every other one, as a hash: a stored token of another login is not used.
+    /// A client's new secret or scope leaves a login what it is, since the refresh token stays good.
+    pub fn login(&self) -> String {
+        let mut parts = vec![self.token_url.as_str(), &self.client_id];
+        match &self.grant {
+            Grant::ClientCredentials => parts.extend([
+                "client_credentials",
+                self.client_secret.expose_secret(),
+                self.scope.as_deref().unwrap_or_default(),
+            ]),
+            Grant::RefreshToken { refresh_token } => {
+                parts.extend(["refresh_token", refresh_token.expose_secret()]);
+            }
+        }
+        // No part can hold the separator: URLs do not, and credentials with control characters are refused.
+        Hash::of(parts.join("\n").as_bytes()).hex()
+    }
+}
+
+/// Where a client's id and secret go in a request for a token.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum ClientAuth {
+    /// Into its form, as `client_id` and `client_secret`.
+    #[default]
+    Body,
+    /// Into `Authorization: Basic …`.
+    Basic,
 }
 
 impl fmt::Debug for Auth {
@@ -55,6 +126,7 @@ impl fmt::Debug for Auth {
             Self::Bearer { .. } => "Bearer",
             Self::Basic { .. } => "Basic",
             Self::ApiKey { .. } => "ApiKey",
+            Self::OAuth2(_) => "OAuth2",
         })
     }
 }
@@ -72,11 +144,24 @@ pub enum KeyPlace {
     Cookie,
 }
 
-/// A quota: never more than `requests` in any period of `per`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A quota: never more than `requests` in any period of `per`; and what the source's answers say about it.
+#[derive(Clone, Debug, PartialEq)]
 pub struct RateLimit {
     /// How many.
     pub requests: NonZeroU32,
     /// In how long.
     pub per: Duration,
+    /// Where an answer says how many are left.
+    pub remaining: Option<Place>,
+    /// Where it says when there are more; without it, a period from now.
+    pub reset: Option<Arc<WaitRule>>,
+    /// How many seconds to pause after an answer, for limits that count points or costs.
+    pub pause: Option<Arc<Expression>>,
+}
+
+impl RateLimit {
+    /// A quota of which answers say nothing.
+    pub const fn quota(requests: NonZeroU32, per: Duration) -> Self {
+        Self { requests, per, remaining: None, reset: None, pause: None }
+    }
 }

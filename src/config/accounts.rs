@@ -7,7 +7,7 @@ use serde_json::{Map, Value as Json};
 
 use super::{
     account::{Account, Auth, RateLimit},
-    connector::{Connector, rate_limit},
+    connector::Connector,
     connector_file::RateLimitFile,
     credentials::source_auth,
     de::Spanned,
@@ -15,6 +15,7 @@ use super::{
     error::{Problem, Problems, Span, listed},
     file::{AccountFile, JobFile},
     inputs::{self, With},
+    rate_limit,
     template::{Scope, Template, template_value},
 };
 use crate::domain::content::Hash;
@@ -120,11 +121,12 @@ impl Accounts {
     }
 }
 
-/// The quota given, else the connector's.
+/// The quota given, else the connector's. What answers say about it stays the connector's to know.
 fn quota(given: Option<&RateLimitFile>, connector: &Connector, problems: &Problems) -> Option<RateLimit> {
+    let known = connector.rate_limit.as_ref();
     match given {
-        Some(limit) => rate_limit(limit, problems),
-        None => connector.rate_limit,
+        Some(limit) => rate_limit::build(limit, known, &connector.inputs, problems),
+        None => known.cloned(),
     }
 }
 

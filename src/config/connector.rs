@@ -3,16 +3,16 @@
 use super::{
     account::RateLimit,
     connector_file::{
-        AuthFile, ConnectorFile, ErrorRuleFile, InputFile, RateLimitFile, RequestFile, SourceFile, StreamFile,
+        AuthFile, ConnectorFile, ErrorRuleFile, InputFile, RequestFile, SourceFile, StreamFile,
     },
     credentials::check_alternatives,
     de::{Entries, Spanned},
     error::{Problem, Problems, Span},
-    inputs,
+    inputs, rate_limit,
     rules::{check_changes, check_window},
     streams,
     text::OneOrMany,
-    values::{check_name, positive_duration},
+    values::check_name,
 };
 
 /// How to read one vendor's API.
@@ -39,14 +39,15 @@ impl Connector {
         let before = problems.count();
         let (whole, span) = (file.whole, file.span);
         let file = file.value;
+        let inputs = file.inputs.unwrap_or_default();
         let connector = Self {
             name: name.to_owned(),
             base_url: file.base_url,
-            inputs: file.inputs.unwrap_or_default(),
+            rate_limit: file.rate_limit.and_then(|limit| rate_limit::build(&limit, None, &inputs, problems)),
+            inputs,
             auth: Some(file.auth.map_or_else(Vec::new, |OneOrMany(auth)| auth)),
             request: file.defaults.and_then(|defaults| defaults.request).map(|request| request.value),
             errors: file.errors.unwrap_or_default(),
-            rate_limit: file.rate_limit.and_then(|limit| rate_limit(&limit, problems)),
             streams: file.streams,
             inline: false,
             usable: false,
@@ -72,6 +73,7 @@ impl Connector {
             incremental: source.incremental,
             pagination: source.pagination,
             deleted_when: source.deleted_when,
+            rate_limit: None,
             defaults: None,
         };
         let stream = Spanned { value: stream, span, whole, source: None };
@@ -117,10 +119,4 @@ impl Connector {
         self.usable = whole && problems.count() == before;
         self
     }
-}
-
-/// A quota, checked.
-pub(super) fn rate_limit(limit: &RateLimitFile, problems: &Problems) -> Option<RateLimit> {
-    let per = positive_duration(&limit.per, "per", problems)?;
-    Some(RateLimit { requests: limit.requests, per })
 }

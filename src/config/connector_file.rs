@@ -7,10 +7,11 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 
 use super::{
-    account::KeyPlace,
+    account::{ClientAuth, KeyPlace},
     de::{Entries, Spanned},
     file::{AuthType, ChangesFile, WindowFile},
-    stream::{ErrorAction, Missing, WaitUnit},
+    records::RecordsFile,
+    stream::{ErrorAction, WaitUnit},
     text::{
         DurationForm, Literal, OneOrMany, PathForm, PathsForm, PlaceForm, TemplateForm, TextOr,
         VersionFormatForm,
@@ -98,6 +99,15 @@ pub(super) struct AuthFile {
     pub(super) r#in: Option<Spanned<KeyPlace>>,
     /// A text in front of the key of `api_key`.
     pub(super) prefix: Option<Spanned<String>>,
+    /// Where the types of OAuth2 get their access tokens: an `https` URL.
+    pub(super) token_url: Option<Spanned<String>>,
+    /// What the tokens of OAuth2 may be used for, as the provider spells it.
+    pub(super) scope: Option<Spanned<String>>,
+    /// Where OAuth2's client id and secret go: into the form, or into a header.
+    #[schemars(with = "Option<ClientAuth>", extend("default" = "body"))]
+    pub(super) client_auth: Option<Spanned<ClientAuth>>,
+    /// Further parameters of a request for a token of OAuth2, such as `audience`.
+    pub(super) extra: Option<Spanned<Entries<Spanned<String>>>>,
 }
 
 /// One kind of record.
@@ -122,6 +132,8 @@ pub(super) struct StreamFile {
     pub(super) pagination: Option<Spanned<PaginationFile>>,
     /// Holds for records that the source marks as deleted; an expression over `record`.
     pub(super) deleted_when: Option<Spanned<String>>,
+    /// How often this stream may be asked, where the API limits it beside the account.
+    pub(super) rate_limit: Option<RateLimitFile>,
     /// What jobs on this stream start from.
     pub(super) defaults: Option<StreamDefaultsFile>,
 }
@@ -148,54 +160,6 @@ pub(super) struct RequestFile {
     /// Request headers; a null is left out.
     #[schemars(with = "Option<Entries<Option<TemplateForm>>>")]
     pub(super) headers: Option<Entries<Option<Spanned<String>>>>,
-}
-
-/// Where the records stand in a page.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct RecordsFile {
-    /// The path of the list, in `json` and `xml`.
-    #[schemars(with = "Option<PathForm>", extend("default" = "$"))]
-    pub(super) path: Option<Spanned<String>>,
-    /// How the answer is written.
-    #[schemars(extend("default" = "json"))]
-    pub(super) format: Option<FormatName>,
-    /// What separates the values of `csv`, one character.
-    #[schemars(extend("default" = ","))]
-    pub(super) delimiter: Option<Spanned<String>>,
-    /// The list is a map of ids to records.
-    pub(super) entries: Option<Spanned<EntriesFile>>,
-    /// The list holds rows of values; the path of the list that names their columns.
-    #[schemars(with = "Option<PathForm>")]
-    pub(super) columns: Option<Spanned<String>>,
-    /// Keeps the records for which it holds; an expression over `record`.
-    pub(super) filter: Option<Spanned<String>>,
-    /// What a missing or null list means.
-    #[schemars(extend("default" = "fail"))]
-    pub(super) missing: Option<Missing>,
-}
-
-/// How an answer is written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum FormatName {
-    /// One JSON document.
-    #[default]
-    Json,
-    /// One JSON value a line.
-    Ndjson,
-    /// A table whose first row names the columns; all values are texts.
-    Csv,
-    /// One XML document: attributes are `@name`, text beside them is `#text`, repeated elements are a list.
-    Xml,
-}
-
-/// A map of ids to records.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct EntriesFile {
-    /// The member of the record that its id becomes.
-    pub(super) key_as: Spanned<String>,
 }
 
 /// The version of a record.
@@ -340,6 +304,14 @@ pub(super) struct RateLimitFile {
     /// In how long.
     #[schemars(with = "DurationForm")]
     pub(super) per: Spanned<String>,
+    /// Where an answer says how many requests are left; at 0 the next one waits.
+    #[schemars(with = "Option<PlaceForm>")]
+    pub(super) remaining: Option<Spanned<String>>,
+    /// Where the answer says until when. Default: for `per`.
+    pub(super) reset: Option<Spanned<WaitFile>>,
+    /// How many seconds to pause after an answer; an expression over `status`, `response` and `headers`
+    /// (their names in lower case). For limits that count points or costs.
+    pub(super) pause: Option<Spanned<String>>,
 }
 
 /// A source described inside a job: a connector's keys and one stream's.

@@ -2,14 +2,15 @@
 //! knows.
 
 use secrecy::SecretString;
+use url::{Host, Url};
 
 use super::{
-    account::{Auth, KeyPlace},
+    account::{Auth, Grant, KeyPlace, OAuth2},
     connector_file::AuthFile,
     de::Spanned,
     error::{Problem, Problems, Span, listed},
     file::{AuthType, CredentialsFile, WebhookAuthFile, WebhookAuthType},
-    values::{is_token, secret},
+    values::{is_token, secret, unusable, web_url},
 };
 
 impl AuthType {
@@ -19,7 +20,14 @@ impl AuthType {
             Self::Bearer => "bearer",
             Self::Basic => "basic",
             Self::ApiKey => "api_key",
+            Self::OAuth2ClientCredentials => "oauth2_client_credentials",
+            Self::OAuth2RefreshToken => "oauth2_refresh_token",
         }
+    }
+
+    /// Whether it signs by tokens that are renewed.
+    pub(super) const fn has_tokens(self) -> bool {
+        matches!(self, Self::OAuth2ClientCredentials | Self::OAuth2RefreshToken)
     }
 
     /// The keys that give its credentials, the ones that must be there first.
@@ -29,12 +37,18 @@ impl AuthType {
             Self::Bearer => (&["token"], &[]),
             Self::Basic => (&["username"], &["password"]),
             Self::ApiKey => (&["key"], &[]),
+            Self::OAuth2ClientCredentials => (&["client_id", "client_secret"], &["token_url", "scope"]),
+            Self::OAuth2RefreshToken => {
+                (&["client_id", "refresh_token"], &["client_secret", "token_url", "scope"])
+            }
         }
     }
 
     /// How its credentials are written.
     fn example(self) -> String {
         let (required, optional) = self.keys();
+        // Where tokens come from, and what for, is mostly the connector's to say.
+        let optional = optional.iter().filter(|key| !matches!(**key, "token_url" | "scope"));
         let keys: Vec<String> = required.iter().chain(optional).map(|key| format!("{key}: …")).collect();
         format!("`auth: {{{}}}`", keys.join(", "))
     }
@@ -43,19 +57,34 @@ impl AuthType {
 /// Checks the ways of signing of a connector.
 pub(super) fn check_alternatives(alternatives: &[AuthFile], problems: &Problems) {
     for auth in alternatives {
-        if auth.r#type.value != AuthType::ApiKey {
-            let extra = [
-                auth.name.as_ref().map(|name| ("name", name.span)),
-                auth.r#in.as_ref().map(|place| ("in", place.span)),
-                auth.prefix.as_ref().map(|prefix| ("prefix", prefix.span)),
-            ];
-            for (key, span) in extra.into_iter().flatten() {
-                let kind = auth.r#type.value.name();
-                problems.add(Problem::new(span, format!("`{key}` does nothing with the type `{kind}`")));
+        let kind = auth.r#type.value;
+        let (is_key, has_tokens) = (kind == AuthType::ApiKey, kind.has_tokens());
+        let keys = [
+            (is_key, "name", auth.name.as_ref().map(|name| name.span)),
+            (is_key, "in", auth.r#in.as_ref().map(|place| place.span)),
+            (is_key, "prefix", auth.prefix.as_ref().map(|prefix| prefix.span)),
+            (has_tokens, "token_url", auth.token_url.as_ref().map(|url| url.span)),
+            (has_tokens, "scope", auth.scope.as_ref().map(|scope| scope.span)),
+            (has_tokens, "client_auth", auth.client_auth.as_ref().map(|place| place.span)),
+            (has_tokens, "extra", auth.extra.as_ref().map(|extra| extra.span)),
+        ];
+        for (_, key, span) in keys.into_iter().filter(|(useful, ..)| !useful) {
+            let Some(span) = span else { continue };
+            let message = format!("`{key}` does nothing with the type `{}`", kind.name());
+            problems.add(Problem::new(span, message));
+        }
+        if let Some(url) = auth.token_url.as_ref().filter(|_| has_tokens) {
+            token_url(url, problems);
+        }
+        for (name, _) in auth.extra.iter().flat_map(|extra| extra.iter()) {
+            if RESERVED.contains(&name.as_str()) {
+                let message =
+                    format!("`extra` cannot set `{}`, which every request for a token has", name.shown());
+                problems.add(Problem::new(name.span, message));
             }
-            continue;
         }
         match &auth.name {
+            _ if !is_key => {}
             None => problems.add(
                 Problem::new(auth.r#type.span, "the type `api_key` lacks the key `name`")
                     .help("`name`: the header's, parameter's or cookie's name"),
@@ -69,6 +98,32 @@ pub(super) fn check_alternatives(alternatives: &[AuthFile], problems: &Problems)
     }
 }
 
+/// The parameters that a request for a token has by itself (RFC 6749).
+const RESERVED: [&str; 5] = ["grant_type", "client_id", "client_secret", "refresh_token", "scope"];
+
+/// Where tokens come from. A client's secret goes there, so it is `https`, or this very machine.
+fn token_url(text: &Spanned<String>, problems: &Problems) -> Option<Url> {
+    let url = web_url(text, problems)?;
+    let is_here = match url.host() {
+        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    };
+    let fault = if url.scheme() != "https" && !is_here {
+        "is not `https`, so the client's secret could be read on the way"
+    } else if !url.username().is_empty() || url.password().is_some() {
+        "holds a user name or password, which belong under `client_id` and `client_secret`"
+    } else if url.fragment().is_some() {
+        "holds a `#`"
+    } else {
+        return Some(url);
+    };
+    // The text is not repeated: it may hold a password.
+    problems.add(unusable(text, format!("`token_url` {fault}")));
+    None
+}
+
 /// The way of signing that a person's credentials choose. `who` is the connector in messages; without
 /// `alternatives` the credentials alone decide.
 pub(super) fn source_auth(
@@ -78,7 +133,7 @@ pub(super) fn source_auth(
     owner: Span,
     problems: &Problems,
 ) -> Option<Auth> {
-    let none = CredentialsFile { r#type: None, token: None, username: None, password: None, key: None };
+    let none = CredentialsFile::default();
     let whole = given.is_none_or(|given| given.whole);
     let (given, span) = given.map_or((&none, owner), |given| (&given.value, given.span));
     let keys = [
@@ -86,13 +141,24 @@ pub(super) fn source_auth(
         ("username", &given.username),
         ("password", &given.password),
         ("key", &given.key),
+        ("client_id", &given.client_id),
+        ("client_secret", &given.client_secret),
+        ("refresh_token", &given.refresh_token),
+        ("token_url", &given.token_url),
+        ("scope", &given.scope),
     ];
     let present: Vec<(&str, &Spanned<String>)> =
         keys.into_iter().filter_map(|(key, value)| Some((key, value.as_ref()?))).collect();
     let wanted: Vec<AuthType> = match alternatives {
         Some([]) => vec![AuthType::None],
         Some(listed) => listed.iter().map(|auth| auth.r#type.value).collect(),
-        None => vec![AuthType::None, AuthType::Bearer, AuthType::Basic],
+        None => vec![
+            AuthType::None,
+            AuthType::Bearer,
+            AuthType::Basic,
+            AuthType::OAuth2ClientCredentials,
+            AuthType::OAuth2RefreshToken,
+        ],
     };
     let kind = match &given.r#type {
         Some(kind) if wanted.contains(&kind.value) => kind.value,
@@ -130,7 +196,58 @@ pub(super) fn source_auth(
                 key: take("key", &given.key)?,
             })
         }
+        AuthType::OAuth2ClientCredentials | AuthType::OAuth2RefreshToken => {
+            let way = alternatives.into_iter().flatten().find(|auth| auth.r#type.value == kind);
+            oauth2(given, way, kind, span, problems).map(|oauth2| Auth::OAuth2(Box::new(oauth2)))
+        }
     }
+}
+
+/// A login that gets access tokens: the person's keys, and below them what the connector knows.
+fn oauth2(
+    given: &CredentialsFile,
+    way: Option<&AuthFile>,
+    kind: AuthType,
+    span: Span,
+    problems: &Problems,
+) -> Option<OAuth2> {
+    let before = problems.count();
+    let text = |own: &Option<Spanned<String>>, name: &str| {
+        own.as_ref().map_or(Some(SecretString::default()), |text| secret(text, name, problems))
+    };
+    let (client_secret, refresh_token) =
+        (text(&given.client_secret, "client_secret"), text(&given.refresh_token, "refresh_token"));
+    text(&given.client_id, "client_id");
+    let url = given.token_url.as_ref().or_else(|| way?.token_url.as_ref());
+    let Some(url) = url else {
+        let problem = Problem::new(span, format!("the type `{}` lacks the key `token_url`", kind.name()));
+        problems.add(
+            problem.help("`token_url`: where the provider gives access tokens, as its documentation says"),
+        );
+        return None;
+    };
+    let token_url = token_url(url, problems);
+    let scope = given.scope.as_ref().or_else(|| way?.scope.as_ref()).map(|scope| scope.value.clone());
+    let extra = way.and_then(|way| way.extra.as_ref());
+    let extra = extra.into_iter().flat_map(|extra| extra.iter());
+    if problems.count() > before {
+        return None;
+    }
+    Some(OAuth2 {
+        grant: match kind {
+            AuthType::OAuth2RefreshToken => Grant::RefreshToken { refresh_token: refresh_token? },
+            _ => Grant::ClientCredentials,
+        },
+        token_url: token_url?,
+        client_id: given.client_id.as_ref()?.value.clone(),
+        client_secret: client_secret?,
+        client_auth: way
+            .and_then(|way| way.client_auth.as_ref())
+            .map(|place| place.value)
+            .unwrap_or_default(),
+        scope,
+        extra: extra.map(|(name, value)| (name.value.clone(), value.value.clone())).collect(),
+    })
 }
 
 /// What to say where no way of signing fits the credentials.

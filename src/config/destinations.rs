@@ -185,5 +185,8 @@ pub(super) fn identity(auth: &Auth) -> Vec<String> {
             prefix.clone(),
             key.expose_secret().to_owned(),
         ],
+        Auth::OAuth2(oauth2) => {
+            vec!["oauth2".to_owned(), oauth2.login(), oauth2.scope.clone().unwrap_or_default()]
+        }
     }
 }

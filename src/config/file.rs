@@ -48,7 +48,7 @@ pub(super) struct AccountFile {
 }
 
 /// Credentials for a source. Which ones are needed is the connector's to say.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CredentialsFile {
     /// The way of signing requests. Default: the one that the other keys fit.
@@ -65,6 +65,19 @@ pub(super) struct CredentialsFile {
     /// The key of `api_key`.
     #[schemars(with = "Option<SecretForm>")]
     pub(super) key: Option<Spanned<String>>,
+    /// The client's id of OAuth2.
+    #[schemars(with = "Option<SecretForm>")]
+    pub(super) client_id: Option<Spanned<String>>,
+    /// The client's secret of OAuth2. Default for `oauth2_refresh_token`: none, as public clients have it.
+    #[schemars(with = "Option<SecretForm>")]
+    pub(super) client_secret: Option<Spanned<String>>,
+    /// The first refresh token of `oauth2_refresh_token`; later ones are kept in the store.
+    #[schemars(with = "Option<SecretForm>")]
+    pub(super) refresh_token: Option<Spanned<String>>,
+    /// Where the types of OAuth2 get their access tokens: an `https` URL. Default: the connector's.
+    pub(super) token_url: Option<Spanned<String>>,
+    /// What the tokens of OAuth2 may be used for. Default: the connector's.
+    pub(super) scope: Option<Spanned<String>>,
 }
 
 /// A way of signing requests.
@@ -79,6 +92,12 @@ pub(super) enum AuthType {
     Basic,
     /// A key in a header, a query parameter or a cookie.
     ApiKey,
+    /// A token that a provider gives for the client's id and secret.
+    #[serde(rename = "oauth2_client_credentials")]
+    OAuth2ClientCredentials,
+    /// A token that a provider gives for a refresh token.
+    #[serde(rename = "oauth2_refresh_token")]
+    OAuth2RefreshToken,
 }
 
 /// An n8n webhook.

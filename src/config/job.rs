@@ -42,6 +42,12 @@ pub struct Job {
 }
 
 impl Job {
+    /// The name of the bucket that the jobs on this stream of the account share; `None` where the vendor
+    /// limits the account alone.
+    pub fn stream_bucket(&self) -> Option<String> {
+        self.stream.rate_limit.as_ref().map(|_| format!("{}/{}", self.account.bucket, self.stream_name))
+    }
+
     /// How the job's versions are shown; a stream without versions shows none.
     pub fn version_format(&self) -> VersionFormat {
         self.stream.incremental.as_ref().map_or(VersionFormat::Auto, |incremental| incremental.format.clone())

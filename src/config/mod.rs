@@ -20,6 +20,7 @@ mod fill;
 mod inputs;
 pub mod job;
 mod pagination;
+mod rate_limit;
 mod records;
 mod resolve;
 mod rules;

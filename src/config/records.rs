@@ -1,13 +1,64 @@
 //! Where and how records stand in a body: the keys of `records`, checked against one another.
 
+use schemars::JsonSchema;
+use serde::Deserialize;
+
 use super::{
-    connector_file::{FormatName, RecordsFile},
     de::Spanned,
     error::{Problem, Problems, Span},
     stream::{Missing, RecordFormat, Records, Shape},
     template::Scope,
+    text::PathForm,
     values::{expression, path},
 };
+
+/// Where the records stand in a page.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RecordsFile {
+    /// The path of the list, in `json` and `xml`.
+    #[schemars(with = "Option<PathForm>", extend("default" = "$"))]
+    pub(super) path: Option<Spanned<String>>,
+    /// How the answer is written.
+    #[schemars(extend("default" = "json"))]
+    pub(super) format: Option<FormatName>,
+    /// What separates the values of `csv`, one character.
+    #[schemars(extend("default" = ","))]
+    pub(super) delimiter: Option<Spanned<String>>,
+    /// The list is a map of ids to records.
+    pub(super) entries: Option<Spanned<EntriesFile>>,
+    /// The list holds rows of values; the path of the list that names their columns.
+    #[schemars(with = "Option<PathForm>")]
+    pub(super) columns: Option<Spanned<String>>,
+    /// Keeps the records for which it holds; an expression over `record`.
+    pub(super) filter: Option<Spanned<String>>,
+    /// What a missing or null list means.
+    #[schemars(extend("default" = "fail"))]
+    pub(super) missing: Option<Missing>,
+}
+
+/// How an answer is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum FormatName {
+    /// One JSON document.
+    #[default]
+    Json,
+    /// One JSON value a line.
+    Ndjson,
+    /// A table whose first row names the columns; all values are texts.
+    Csv,
+    /// One XML document: attributes are `@name`, text beside them is `#text`, repeated elements are a list.
+    Xml,
+}
+
+/// A map of ids to records.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct EntriesFile {
+    /// The member of the record that its id becomes.
+    pub(super) key_as: Spanned<String>,
+}
 
 /// Builds the rules about records; `inputs` are the names that the filter may use.
 pub(super) fn records(

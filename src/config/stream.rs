@@ -5,7 +5,10 @@ use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
 use jiff::tz::TimeZone;
 
-use super::template::{Expression, Template};
+use super::{
+    account::RateLimit,
+    template::{Expression, Template},
+};
 use crate::domain::{json_path::JsonPath, key::KeyType, version::VersionFormat, version_field::VersionField};
 
 /// How one kind of record is read.
@@ -33,6 +36,8 @@ pub struct Stream {
     pub pagination: Pagination,
     /// What answers mean that are not data, first match wins.
     pub errors: Vec<ErrorRule>,
+    /// How often it may be asked, where the vendor limits it beside the account.
+    pub rate_limit: Option<RateLimit>,
     /// Marks a record as deleted.
     pub deleted_when: Option<Expression>,
 }
@@ -215,6 +220,10 @@ pub enum ErrorAction {
     RateLimited,
     /// Fail the run at once.
     Fail,
+    /// The access token is no longer good: renew it, then ask for the same page again, once.
+    RefreshAuth,
+    /// There are no records, as the vendor documents it: the page counts as empty.
+    Empty,
 }
 
 /// How long to wait.
@@ -231,6 +240,38 @@ pub enum WaitRule {
         /// Picks the number out of a text, by its first group.
         pattern: Option<regex_lite::Regex>,
     },
+}
+
+impl ErrorAction {
+    /// The name in the file.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Retry => "retry",
+            Self::RateLimited => "rate_limited",
+            Self::Fail => "fail",
+            Self::RefreshAuth => "refresh_auth",
+            Self::Empty => "empty",
+        }
+    }
+
+    /// Whether it waits before it asks again.
+    pub(super) const fn waits(self) -> bool {
+        matches!(self, Self::Retry | Self::RateLimited)
+    }
+}
+
+impl PartialEq for WaitRule {
+    fn eq(&self, other: &Self) -> bool {
+        let text =
+            |pattern: &Option<regex_lite::Regex>| pattern.as_ref().map(|regex| regex.as_str().to_owned());
+        match (self, other) {
+            (Self::Fixed(one), Self::Fixed(other)) => one == other,
+            (Self::From { place, unit, pattern }, Self::From { place: p, unit: u, pattern: other }) => {
+                place == p && unit == u && text(pattern) == text(other)
+            }
+            _ => false,
+        }
+    }
 }
 
 /// The unit of a wait that an answer names.

@@ -6,16 +6,15 @@ use serde_json::{Map, Value as Json};
 
 use super::{
     connector::Connector,
-    connector_file::{ErrorRuleFile, IncrementalFile, RequestFile, StreamFile},
+    connector_file::{AuthFile, ErrorRuleFile, IncrementalFile, RequestFile, StreamFile},
     de::{Entries, Spanned},
     error::{Problem, Problems},
+    rate_limit::{self, wait_from},
     records::records,
-    stream::{ErrorRule, Incremental, Stream, WaitRule},
+    stream::{ErrorAction, ErrorRule, Incremental, Stream, WaitRule},
     template::{Scope, Template, template_value},
     text::{TextOr, spanned},
-    values::{
-        duration, expression, is_token, paths, pattern, place, template, version_format, web_url, zone,
-    },
+    values::{duration, expression, is_token, paths, template, version_format, web_url, zone},
 };
 use crate::domain::{json_path::JsonPath, version_field::VersionField};
 
@@ -54,7 +53,11 @@ pub(super) fn build(
         builder.uses_no_window(&request);
     }
     let bounded = request.uses("window.end");
-    let errors = builder.errors(&connector.errors);
+    let errors = builder.errors(&connector.errors, connector.auth.as_deref());
+    let rate_limit = stream
+        .rate_limit
+        .as_ref()
+        .and_then(|limit| rate_limit::build(limit, None, &connector.inputs, problems));
     let deleted_when = stream
         .deleted_when
         .as_ref()
@@ -77,6 +80,7 @@ pub(super) fn build(
         bounded,
         pagination: pagination?,
         errors,
+        rate_limit,
         deleted_when,
     })
 }
@@ -243,9 +247,23 @@ impl Builder<'_> {
         }
     }
 
-    fn errors(&self, files: &[Spanned<ErrorRuleFile>]) -> Vec<ErrorRule> {
+    /// The rules about answers that are no data. `auth` lists the ways of signing, where the connector does.
+    fn errors(&self, files: &[Spanned<ErrorRuleFile>], auth: Option<&[AuthFile]>) -> Vec<ErrorRule> {
+        let has_tokens = auth.is_none_or(|ways| ways.iter().any(|way| way.r#type.has_tokens()));
         let mut rules: Vec<ErrorRule> = Vec::new();
         for file in files {
+            if file.action.value == ErrorAction::RefreshAuth && !has_tokens {
+                let message = "`refresh_auth` does nothing here: no way of signing has a token to renew";
+                let problem = Problem::new(file.action.span, message);
+                self.problems.add(problem.expected("`auth` of a type of OAuth2, or another action"));
+            }
+            if let Some(wait) = &file.wait
+                && !file.action.value.waits()
+            {
+                let action = file.action.value.name();
+                let message = format!("`wait` does nothing with the action `{action}`");
+                self.problems.add(Problem::new(wait.span, message));
+            }
             let scope = Scope::Answer { inputs: self.inputs };
             let when = file.when.as_ref().and_then(|text| expression(text, scope, self.problems));
             if file.status.is_none() && file.when.is_none() && file.whole {
@@ -272,24 +290,7 @@ impl Builder<'_> {
                 let text = spanned(text, wait.span, wait.source.clone());
                 duration(&text, self.problems).map(WaitRule::Fixed)
             }
-            TextOr::Map(file) => Some(WaitRule::From {
-                place: place(&file.from, self.problems)?,
-                unit: file.unit.unwrap_or_default(),
-                pattern: match &file.pattern {
-                    Some(text) => {
-                        let regex = pattern(text, self.problems)?;
-                        if regex.captures_len() < 2 {
-                            let problem =
-                                Problem::new(text.span, "the pattern has no group to take the number from");
-                            self.problems.add(
-                                problem.help("put parentheses around the number: `after ([0-9]+) seconds`"),
-                            );
-                        }
-                        Some(regex)
-                    }
-                    None => None,
-                },
-            }),
+            TextOr::Map(file) => wait_from(file, self.problems),
         }
     }
 }

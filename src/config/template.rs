@@ -119,6 +119,12 @@ impl fmt::Debug for Expression {
     }
 }
 
+impl PartialEq for Expression {
+    fn eq(&self, other: &Self) -> bool {
+        self.source == other.source
+    }
+}
+
 impl Expression {
     /// Reads an expression and checks its names.
     pub fn parse(source: &str, scope: Scope<'_>) -> Result<Self, TemplateError> {

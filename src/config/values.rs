@@ -15,9 +15,7 @@ use super::{
     text::{Literal, spanned},
 };
 use crate::domain::{
-    json_path::JsonPath,
-    units::parse_duration,
-    version::{FormatError, VersionFormat},
+    json_path::JsonPath, units::parse_duration, version::VersionFormat, version_format::FormatError,
 };
 
 /// A problem with a text. The message is `reason`, unless that would show what a variable holds.

@@ -11,7 +11,7 @@ use super::{
     address::{add_query, encoded},
     request::RequestError,
 };
-use crate::config::account::{Auth, KeyPlace};
+use crate::config::account::{Auth, Grant, KeyPlace};
 
 /// Words in a query parameter's name that say its value is nobody's business.
 const SECRET_WORDS: [&str; 8] =
@@ -51,6 +51,8 @@ pub fn sign(auth: &Auth, url: &mut Url, headers: &mut HeaderMap) -> Result<(), R
                 }
             }
         }
+        // What signs is the token that the login got, as a bearer.
+        Auth::OAuth2(_) => return Err(RequestError::NoToken),
     }
     Ok(())
 }
@@ -63,7 +65,8 @@ fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) -> Result<(), Req
     Ok(())
 }
 
-fn basic(username: &str, password: &SecretString) -> String {
+/// A user's name and password as `Authorization: Basic` has them.
+pub fn basic(username: &str, password: &SecretString) -> String {
     STANDARD.encode(format!("{username}:{}", password.expose_secret()))
 }
 
@@ -73,20 +76,42 @@ pub struct Secrets(Vec<String>);
 impl Secrets {
     /// The secrets of a credential. A user name is one too: some vendors put their key there.
     pub fn of(auth: &Auth) -> Self {
-        let mut plain: Vec<String> = match auth {
+        let mut secrets = Self(Vec::new());
+        secrets.add(match auth {
             Auth::None => Vec::new(),
             Auth::Bearer { token } => vec![token.expose_secret().to_owned()],
             Auth::Basic { username, password } => {
                 vec![basic(username, password), password.expose_secret().to_owned(), username.clone()]
             }
             Auth::ApiKey { key, .. } => vec![key.expose_secret().to_owned()],
-        };
+            Auth::OAuth2(oauth2) => {
+                let mut secrets = vec![
+                    oauth2.client_secret.expose_secret().to_owned(),
+                    basic(&oauth2.client_id, &oauth2.client_secret),
+                ];
+                if let Grant::RefreshToken { refresh_token } = &oauth2.grant {
+                    secrets.push(refresh_token.expose_secret().to_owned());
+                }
+                secrets
+            }
+        });
+        secrets
+    }
+
+    /// Keeps a secret that came later, such as an access token, out of sight as well.
+    pub fn learn(&mut self, secret: &SecretString) {
+        if !self.0.iter().any(|known| known == secret.expose_secret()) {
+            self.add(vec![secret.expose_secret().to_owned()]);
+        }
+    }
+
+    fn add(&mut self, mut plain: Vec<String>) {
         let escaped: Vec<String> = plain.iter().map(|secret| encoded(secret).into_owned()).collect();
         plain.extend(escaped);
         plain.retain(|secret| !secret.is_empty());
-        plain.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
-        plain.dedup();
-        Self(plain)
+        self.0.extend(plain);
+        self.0.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+        self.0.dedup();
     }
 
     /// The text without secrets.

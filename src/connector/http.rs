@@ -165,6 +165,22 @@ impl Http {
         Err(HttpError::Redirect { status: StatusCode::FOUND, reason })
     }
 
+    /// Sends a form by POST and reads its answer whole. No redirect is followed: the form holds secrets.
+    pub async fn post_form(
+        &self,
+        url: &Url,
+        headers: HeaderMap,
+        form: &[(&str, &str)],
+        clock: &dyn Clock,
+    ) -> Result<Answer, HttpError> {
+        let request = self.client.post(url.clone()).headers(headers).form(form);
+        let response = request.send().await.map_err(|error| HttpError::NoAnswer(no_answer(error)))?;
+        let begun_at = clock.now();
+        let (status, headers) = (response.status(), response.headers().clone());
+        let body = self.body(response).await?;
+        Ok(Answer { url: url.clone(), status, headers, body, begun_at })
+    }
+
     async fn body(&self, mut response: reqwest::Response) -> Result<Vec<u8>, HttpError> {
         let mut body = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(broken_off)? {

@@ -1,6 +1,8 @@
 //! The pages of one run, one after another. A page that does not come is asked for again, by itself:
 //! nothing starts over, and the walk moves on only behind a page that was read (field cases C15, C16).
 
+mod access;
+
 use std::{sync::Arc, time::Duration};
 
 use minijinja::Value as Slot;
@@ -21,12 +23,13 @@ use super::{
     pager::Pager,
     place::header,
     request::{Values, headers_of, url_of},
+    tokens::Tokens,
     verdict::{Reply, Verdict, judge, stops},
 };
 use crate::{
     config::{job::Job, template::template_value},
     domain::{
-        backoff::{Backoff, jittered},
+        backoff::{Backoff, Plea, jittered},
         clock::Clock,
         instant::Instant,
         page::SeenRecord,
@@ -39,9 +42,6 @@ use crate::{
 
 /// The longest time that one page may be waited for in all, where the source asks for patience.
 const LONGEST_PATIENCE: Duration = Duration::from_mins(30);
-
-/// The shortest such wait where the source does not say how long.
-const SHORTEST_WAIT: Duration = Duration::from_millis(100);
 
 /// A page of records.
 #[derive(Debug)]
@@ -72,6 +72,8 @@ pub enum ReadError {
     /// The source wants to be left alone for longer than a run may wait.
     #[error("{reason}")]
     RateLimited {
+        /// Who is to leave it alone: the account's bucket, or a stream's own.
+        bucket: String,
         /// Until when, by our clock.
         until: Instant,
         /// What it said.
@@ -93,6 +95,7 @@ pub struct PageReader {
     job: Arc<Job>,
     http: Http,
     limits: Arc<Limits>,
+    tokens: Arc<Tokens>,
     clock: Arc<dyn Clock>,
     secrets: Secrets,
     inputs: Slot,
@@ -107,6 +110,8 @@ pub struct PageReader {
 /// An answer that holds data.
 struct Good {
     reply: Reply,
+    /// The answer says by itself that there are no records.
+    is_empty: bool,
     url: Url,
     asked_at: Instant,
     answered_at: Instant,
@@ -120,6 +125,8 @@ struct Spent {
     pleas: u32,
     patience: Duration,
     plain: bool,
+    /// The request was repeated with a fresh access token.
+    renewed: bool,
 }
 
 impl PageReader {
@@ -129,6 +136,7 @@ impl PageReader {
             backoff: Backoff::default(),
             http,
             limits,
+            tokens: Arc::default(),
             clock,
             secrets: Secrets::of(&job.account.auth),
             inputs: template_value(&Value::Object(job.inputs.clone())),
@@ -140,6 +148,13 @@ impl PageReader {
             bad: 0,
             job,
         }
+    }
+
+    /// The same with the access tokens of this process, which are kept in its store.
+    #[must_use]
+    pub fn with_tokens(mut self, tokens: Arc<Tokens>) -> Self {
+        self.tokens = tokens;
+        self
     }
 
     /// Begins a walk over the records within these bounds, from its first page.
@@ -204,11 +219,11 @@ impl PageReader {
         let job = Arc::clone(&self.job);
         let mut spent = Spent::default();
         loop {
-            if let Err(held) = self.limits.admit(&job.account).await {
-                return Err(self.parked(url, held.until, "the source asked to be left alone"));
-            }
+            let credential = self.may_ask(&mut spent, url).await?;
             let asked_at = self.clock.now();
-            let call = Call { url, headers, auth: &job.account.auth, plain: spent.plain };
+            // Built for every attempt anew: a token may have run out since the last one.
+            let auth = credential.as_ref().map_or(&job.account.auth, |credential| &credential.auth);
+            let call = Call { url, headers, auth, plain: spent.plain };
             let answer = match self.http.get(&call, self.clock.as_ref(), &mut self.requests).await {
                 Ok(answer) => answer,
                 Err(error) if error.may_pass() => {
@@ -224,13 +239,19 @@ impl PageReader {
             let format = job.stream.records.format;
             let text = decode(body, header(&headers, "content-type").as_deref(), format);
             let reply = Reply::new(status, headers, text, date.unwrap_or(begun_at), format, &self.secrets);
-            match judge(&job.stream, &self.inputs, &reply) {
-                Verdict::Data => {
+            self.heed_quotas(url, &reply)?;
+            let verdict = judge(&job.stream, &self.inputs, &reply);
+            match verdict {
+                Verdict::Data | Verdict::Empty => {
+                    let is_empty = matches!(verdict, Verdict::Empty);
                     let source_time = source_time(asked_at, begun_at, date);
-                    return Ok(Good { reply, url: from, asked_at, answered_at, source_time });
+                    return Ok(Good { reply, is_empty, url: from, asked_at, answered_at, source_time });
                 }
-                Verdict::RateLimited { wait, reason } => self.be_patient(&mut spent, url, wait, &reason)?,
+                Verdict::RateLimited { plea, reason } => self.be_patient(&mut spent, url, plea, &reason)?,
                 Verdict::Retry { wait, reason } => self.wait_out(&mut spent, url, wait, &reason).await?,
+                Verdict::RefreshAuth { reason } => {
+                    self.renew(&mut spent, url, credential.as_ref(), &reason).await?;
+                }
                 Verdict::Fail { reason } => return Err(self.failed(Some(url), &reason)),
             }
         }
@@ -251,7 +272,7 @@ impl PageReader {
         }
         // Before jitter is added, which very long waits have no room for.
         if let Some(wait) = wait.filter(|wait| *wait > LONGEST_WAIT) {
-            return Err(self.parked(url, self.clock.now().plus(wait), reason));
+            return Err(self.parked(url, &self.job.account.bucket, self.clock.now().plus(wait), reason));
         }
         let random = self.limits.random();
         let wait =
@@ -263,21 +284,14 @@ impl PageReader {
 
     /// Shuts the account's gate, behind which this page waits like everybody else. Such waits spend no
     /// try, but neither they nor their sum may be endless.
-    fn be_patient(
-        &self,
-        spent: &mut Spent,
-        url: &Url,
-        wait: Option<Duration>,
-        reason: &str,
-    ) -> Result<(), ReadError> {
+    fn be_patient(&self, spent: &mut Spent, url: &Url, plea: Plea, reason: &str) -> Result<(), ReadError> {
         spent.pleas = spent.pleas.saturating_add(1);
-        let wait =
-            wait.unwrap_or_else(|| self.backoff.wait(spent.pleas, self.limits.random()).max(SHORTEST_WAIT));
+        let wait = plea.wait(spent.pleas, self.backoff, self.limits.random());
         spent.patience = spent.patience.saturating_add(wait);
         let until = self.clock.now().plus(wait);
         self.limits.hold(&self.job.account.bucket, until);
         if wait > LONGEST_WAIT || spent.patience > LONGEST_PATIENCE {
-            return Err(self.parked(url, until, reason));
+            return Err(self.parked(url, &self.job.account.bucket, until, reason));
         }
         self.log_wait(wait, reason);
         Ok(())
@@ -304,6 +318,7 @@ impl PageReader {
             self.failed(url, &format!("{error}; it begins with `{beginning}`"))
         };
         let list = match &good.reply.body {
+            _ if good.is_empty => List::empty(),
             Ok(document) => list(document, stream).map_err(failed)?,
             // The verdict called it data all the same: an empty body that stands for an empty list.
             Err(_) => List::empty(),
@@ -359,9 +374,9 @@ impl PageReader {
         })
     }
 
-    fn parked(&self, url: &Url, until: Instant, reason: &str) -> ReadError {
+    fn parked(&self, url: &Url, bucket: &str, until: Instant, reason: &str) -> ReadError {
         let reason = format!("{reason}; the account may ask again at {until}");
-        ReadError::RateLimited { until, reason: self.reason(Some(url), &reason) }
+        ReadError::RateLimited { bucket: bucket.to_owned(), until, reason: self.reason(Some(url), &reason) }
     }
 
     fn failed(&self, url: Option<&Url>, reason: &str) -> ReadError {

@@ -26,6 +26,9 @@ pub enum RequestError {
     /// The path or the base URL is no text.
     #[error("{0} is empty or no text once its values are filled in")]
     NotText(&'static str),
+    /// A request was to be signed before its account had a token.
+    #[error("the request has no access token to be signed with")]
+    NoToken,
     /// A header's name cannot be sent.
     #[error("`{name}` cannot be the name of a header")]
     HeaderName {

@@ -18,10 +18,10 @@ use super::{
 };
 use crate::{
     config::{
-        stream::{ErrorAction, ErrorRule, Missing, RecordFormat, Stream},
+        stream::{ErrorAction, ErrorRule, Missing, RecordFormat, Stream, WaitRule},
         template::{TemplateError, template_value},
     },
-    domain::{instant::Instant, retry_after},
+    domain::{backoff::Plea, instant::Instant, retry_after},
 };
 
 /// How much of a body a reason shows, in characters.
@@ -34,8 +34,8 @@ pub enum Verdict {
     Data,
     /// The account is left alone for as long as the source says, then the same page is asked for again.
     RateLimited {
-        /// How long, where the source says.
-        wait: Option<Duration>,
+        /// How long it asks for.
+        plea: Plea,
         /// Why.
         reason: String,
     },
@@ -43,6 +43,13 @@ pub enum Verdict {
     Retry {
         /// How long to wait first, where the connector says.
         wait: Option<Duration>,
+        /// Why.
+        reason: String,
+    },
+    /// There are no records, as the vendor documents it.
+    Empty,
+    /// The access token is no longer good; without one, asking again would not help.
+    RefreshAuth {
         /// Why.
         reason: String,
     },
@@ -147,12 +154,28 @@ fn by_rules(rules: &[ErrorRule], inputs: &Slot, reply: &Reply) -> Option<Verdict
         return Some(match rule.action {
             ErrorAction::Retry => Verdict::Retry { wait, reason },
             ErrorAction::RateLimited => {
-                Verdict::RateLimited { wait: wait.or_else(|| reply.retry_after()), reason }
+                Verdict::RateLimited { plea: plea_by(rule.wait.as_ref(), wait, reply.retry_after()), reason }
+            }
+            ErrorAction::Empty => Verdict::Empty,
+            ErrorAction::RefreshAuth => {
+                Verdict::RefreshAuth { reason: format!("{reason}: a rule of `errors` says refresh_auth") }
             }
             ErrorAction::Fail => Verdict::Fail { reason: format!("{reason}: a rule of `errors` says fail") },
         });
     }
     None
+}
+
+/// What a rule's wait and the answer's own Retry-After ask for together. A rule that names a time of its own
+/// knows how long the vendor wants at least; what the answer says counts where it is longer.
+fn plea_by(rule: Option<&WaitRule>, wait: Option<Duration>, retry_after: Option<Duration>) -> Plea {
+    match (rule, wait, retry_after) {
+        (Some(WaitRule::Fixed(least)), _, told) if told.is_none_or(|told| told <= *least) => {
+            Plea::AtLeast(*least)
+        }
+        (Some(WaitRule::Fixed(_)), _, Some(told)) => Plea::Told(told),
+        (_, wait, told) => wait.or(told).map_or(Plea::Untold, Plea::Told),
+    }
 }
 
 /// Whether a page is the last one by the connector's `stop_condition`.
@@ -164,7 +187,7 @@ pub fn stops(stream: &Stream, inputs: &Slot, reply: &Reply) -> Result<bool, Temp
 }
 
 /// `inputs`, `status`, `response` (null where it is not JSON) and `headers` for a rule.
-fn names_of(inputs: &Slot, reply: &Reply) -> Slot {
+pub fn names_of(inputs: &Slot, reply: &Reply) -> Slot {
     let response =
         reply.json().and_then(|body| serde_json::from_str::<Value>(body.get()).ok()).unwrap_or(Value::Null);
     let headers = reply.headers.keys().map(|name| (name.as_str(), header(&reply.headers, name.as_str())));
@@ -183,11 +206,15 @@ fn by_nature(stream: &Stream, reply: &Reply) -> Verdict {
     let status = reply.status.as_u16();
     match status {
         200..=299 => {}
-        429 => return Verdict::RateLimited { wait: reply.retry_after(), reason },
+        429 => {
+            let plea = reply.retry_after().map_or(Plea::Untold, Plea::Told);
+            return Verdict::RateLimited { plea, reason };
+        }
+        401 => return Verdict::RefreshAuth { reason: format!("{reason}: {}", advice(status)) },
         // With a Retry-After it is a plea for patience; without, a server in trouble like any other.
         503 => {
             return match reply.retry_after() {
-                Some(wait) => Verdict::RateLimited { wait: Some(wait), reason },
+                Some(wait) => Verdict::RateLimited { plea: Plea::Told(wait), reason },
                 None => Verdict::Retry { wait: None, reason },
             };
         }

@@ -21,6 +21,16 @@ pub fn wait_by(
     headers: &HeaderMap,
     now: Instant,
 ) -> Option<Duration> {
+    told_by(rule, body, headers, now).filter(|wait| !wait.is_zero())
+}
+
+/// The same, where an instant that has passed already, or no seconds, is an answer too: a wait of nothing.
+pub fn told_by(
+    rule: &WaitRule,
+    body: Option<&RawValue>,
+    headers: &HeaderMap,
+    now: Instant,
+) -> Option<Duration> {
     let (place, unit, pattern) = match rule {
         WaitRule::Fixed(wait) => return Some(*wait),
         WaitRule::From { place, unit, pattern } => (place, *unit, pattern),
@@ -37,11 +47,12 @@ pub fn wait_by(
     };
     let until = |format: VersionFormat| {
         let version = format.read(&Value::from(picked), Some(&TimeZone::UTC)).ok()??;
-        let wait = Instant::from_micros(version.0).since(now);
-        (!wait.is_zero()).then_some(wait)
+        Some(Instant::from_micros(version.0).since(now))
     };
+    let is_nothing =
+        !picked.trim().is_empty() && picked.trim().bytes().all(|byte| matches!(byte, b'0' | b'.'));
     match unit {
-        WaitUnit::Seconds => retry_after::parse(picked, now),
+        WaitUnit::Seconds => retry_after::parse(picked, now).or(is_nothing.then_some(Duration::ZERO)),
         WaitUnit::EpochS => until(VersionFormat::EpochS),
         WaitUnit::EpochMs => until(VersionFormat::EpochMs),
         WaitUnit::Iso8601 => until(VersionFormat::Iso8601),

@@ -28,6 +28,38 @@ impl Backoff {
     }
 }
 
+/// How long a source asks to be left alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plea {
+    /// The answer says so.
+    Told(Duration),
+    /// The answer does not say, but its documentation does: so long at least, and longer each time.
+    AtLeast(Duration),
+    /// Nobody says.
+    Untold,
+}
+
+impl Plea {
+    /// The wait after plea number `pleas` (from 1) about one request. What the answer says is never
+    /// multiplied (field case C12); a wait that nobody told of grows as `backoff` does.
+    pub fn wait(self, pleas: u32, backoff: Backoff, random: f64) -> Duration {
+        match self {
+            Self::Told(wait) => wait,
+            // The first is as long as the connector says, also where that is beyond every cap.
+            Self::AtLeast(wait) => {
+                Backoff { base: wait, cap: LONGEST_GROWTH.max(wait), ..backoff }.wait(pleas, 0.0)
+            }
+            Self::Untold => backoff.wait(pleas, random).max(SHORTEST_PLEA),
+        }
+    }
+}
+
+/// How long a wait that grows may become.
+const LONGEST_GROWTH: Duration = Duration::from_mins(15);
+
+/// The shortest wait where nobody says how long.
+const SHORTEST_PLEA: Duration = Duration::from_millis(100);
+
 /// A wait stretched by up to a quarter, never shortened: `random` is in [0, 1).
 pub fn jittered(wait: Duration, random: f64) -> Duration {
     wait.mul_f64(1.0 + 0.25 * random.clamp(0.0, 1.0))
@@ -44,5 +76,16 @@ mod tests {
         assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60]);
         assert_eq!(backoff.wait(u32::MAX, 1.0), Duration::from_secs(75));
         assert!(backoff.wait(1, 0.999) > Duration::from_secs(1));
+    }
+
+    #[test]
+    fn c12_c14_a_told_wait_is_never_multiplied_and_an_untold_one_grows() {
+        let minute = Duration::from_mins(1);
+        let waits =
+            |plea: Plea| (1..7).map(|n| plea.wait(n, Backoff::default(), 0.0).as_secs()).collect::<Vec<_>>();
+        assert_eq!(waits(Plea::Told(54 * Duration::from_secs(1))), [54; 6]);
+        assert_eq!(waits(Plea::AtLeast(minute)), [60, 120, 240, 480, 900, 900]);
+        assert_eq!(waits(Plea::Untold), [1, 2, 4, 8, 16, 32]);
+        assert_eq!(Plea::AtLeast(60 * minute).wait(3, Backoff::default(), 0.0), 60 * minute);
     }
 }

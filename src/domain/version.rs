@@ -3,8 +3,6 @@
 //! Versions are compared as numbers, never as text (field case C20), and fractions are cut, never rounded
 //! up (C19).
 
-use std::str::FromStr;
-
 use jiff::{
     civil,
     fmt::{rfc2822, strtime},
@@ -15,7 +13,7 @@ use serde_json::Value;
 use super::{
     fixed_point::{decimals, millionths, scaled},
     instant::Instant,
-    version_pattern::{Pattern, PatternError, Told},
+    version_pattern::{Pattern, Told},
 };
 
 /// A cursor value: microseconds since 1970, the integer itself where the format is `integer`, and millionths
@@ -64,41 +62,6 @@ pub enum VersionError {
         /// The declared format.
         format: String,
     },
-}
-
-/// Why a text is no format of versions.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FormatError {
-    /// It is neither a name nor a pattern.
-    #[error("`{0}` is not a format of versions")]
-    Unknown(String),
-    /// It is a pattern that does not spell versions.
-    #[error(transparent)]
-    Pattern(#[from] PatternError),
-}
-
-impl FromStr for VersionFormat {
-    type Err = FormatError;
-
-    /// Reads a name of [`VersionFormat::NAMES`], or a pattern: any text with a `%` in it.
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if text.contains('%') {
-            return Ok(Self::Pattern(text.parse()?));
-        }
-        let named = [
-            Self::Auto,
-            Self::Iso8601,
-            Self::Date,
-            Self::Rfc2822,
-            Self::EpochS,
-            Self::EpochMs,
-            Self::EpochUs,
-            Self::Integer,
-            Self::Decimal,
-        ];
-        let found = named.into_iter().find(|format| format.name() == text);
-        found.ok_or_else(|| FormatError::Unknown(text.to_owned()))
-    }
 }
 
 impl VersionFormat {
@@ -308,16 +271,6 @@ mod tests {
         assert_eq!(zoned.show(version), "2024-07-01T00:30:00Z");
         let day = pattern("%Y%m%d").read(&Value::from(20_240_701), Some(&zagreb)).unwrap().unwrap();
         assert_eq!(zoned.show(day), "2024-06-30T22:00:00Z");
-    }
-
-    #[test]
-    fn every_format_has_its_name_back() {
-        for name in VersionFormat::NAMES {
-            assert_eq!(name.parse::<VersionFormat>().unwrap().name(), name);
-        }
-        assert_eq!(pattern("%Y/%m/%d").name(), "%Y/%m/%d");
-        assert_eq!("isodate".parse::<VersionFormat>(), Err(FormatError::Unknown("isodate".to_owned())));
-        assert!(matches!("%H:%M".parse::<VersionFormat>(), Err(FormatError::Pattern(_))));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::{report::RunReport, walk::Walk};
 use crate::{
     config::job::Job,
-    connector::Http,
+    connector::{Http, Tokens},
     domain::{clock::Clock, run::RunStatus, window::CLOCK_TOLERANCE},
     limit::Limits,
     store::{JobLease, JobRow, Store, StoreError},
@@ -30,6 +30,8 @@ pub struct Engine {
     pub http: Http,
     /// How often they may be asked.
     pub limits: Arc<Limits>,
+    /// What they are asked with, where accounts sign by tokens that run out.
+    pub tokens: Arc<Tokens>,
     /// Whose time counts.
     pub clock: Arc<dyn Clock>,
     /// Who holds leases: one name a process.
@@ -101,11 +103,13 @@ impl Engine {
         stop: &CancellationToken,
     ) -> Result<Option<RunReport>, StoreError> {
         let Some(row) = self.store.find_job(&job.name).await? else { return Ok(None) };
-        if let Some(until) = self.store.held_until(&job.account.bucket).await?
-            && until > self.clock.now()
-        {
-            let reason = format!("the source asked to be left alone until {until}");
-            return Ok(Some(RunReport::not_begun(job, RunStatus::RateLimited, reason)));
+        for bucket in job.stream_bucket().into_iter().chain([job.account.bucket.clone()]) {
+            if let Some(until) = self.store.held_until(&bucket).await?
+                && until > self.clock.now()
+            {
+                let reason = format!("the source asked to be left alone until {until}");
+                return Ok(Some(RunReport::not_begun(job, RunStatus::RateLimited, reason)));
+            }
         }
         if trigger == Trigger::Due
             && !(self.is_due(job, &row)

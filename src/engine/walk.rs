@@ -46,8 +46,8 @@ enum Cut {
     Source(String),
     /// The process has to stop.
     Stopped,
-    /// The source asks to be left alone until then.
-    RateLimited(Instant, String),
+    /// The source asks the jobs of a bucket to leave it alone until then.
+    RateLimited { bucket: String, until: Instant, reason: String },
     /// The store failed.
     Store(StoreError),
 }
@@ -78,7 +78,7 @@ impl From<StoreError> for Cut {
 impl From<ReadError> for Cut {
     fn from(error: ReadError) -> Self {
         match error {
-            ReadError::RateLimited { until, reason } => Self::RateLimited(until, reason),
+            ReadError::RateLimited { bucket, until, reason } => Self::RateLimited { bucket, until, reason },
             ReadError::Failed { reason } => Self::Source(reason),
         }
     }
@@ -130,10 +130,11 @@ impl<'a> Walk<'a> {
     /// are laid by our own clock, since the source has not told its own yet: that decides how many there
     /// are, and nothing else.
     async fn window(&self, run: RunId, progress: Progress, report: &mut RunReport) -> Result<Reached, Cut> {
-        let Engine { store, http, limits, clock, .. } = self.engine;
+        let Engine { store, http, limits, tokens, clock, .. } = self.engine;
         let rule = &self.job.window;
         let mut reader =
-            PageReader::new(Arc::clone(self.job), http.clone(), Arc::clone(limits), Arc::clone(clock));
+            PageReader::new(Arc::clone(self.job), http.clone(), Arc::clone(limits), Arc::clone(clock))
+                .with_tokens(Arc::clone(tokens));
         let mut from = rule.from(progress.watermark);
         let planned = rule.hi(clock.now().minus(CLOCK_TOLERANCE));
         let length = self.length(from, planned, progress.failures);
@@ -297,9 +298,9 @@ impl<'a> Walk<'a> {
                 (end.status, end.reason) = (RunStatus::Interrupted, Some(reason.to_owned()));
             }
             Err(Cut::Store(error)) => (end.status, end.reason) = (RunStatus::Failed, Some(error.to_string())),
-            Err(Cut::RateLimited(until, reason)) => {
+            Err(Cut::RateLimited { bucket, until, reason }) => {
                 let until = until.min(self.engine.clock.now().plus(LONGEST_HOLD));
-                if let Err(error) = store.hold_account(&self.job.account.bucket, until, &reason).await {
+                if let Err(error) = store.hold_account(&bucket, until, &reason).await {
                     tracing::warn!(job = %self.job.name, %error, "the account's wait could not be stored");
                 }
                 (end.status, end.reason) = (RunStatus::RateLimited, Some(reason));

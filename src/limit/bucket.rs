@@ -1,4 +1,5 @@
-//! The buckets. A request waits for the gate of its account first and for its pace second; jitter goes
+//! The buckets. Whoever asks stands in line, waits for the gate of its bucket first and for its pace
+//! second, and is let through together with every other bucket that the request counts in. Jitter goes
 //! upwards only, so that nobody asks before the source wants to be asked.
 
 use std::{
@@ -12,6 +13,7 @@ use governor::{
     middleware::NoOpMiddleware,
     state::{InMemoryState, NotKeyed},
 };
+use tokio::sync::MutexGuard;
 
 use super::steady::Steady;
 use crate::{
@@ -22,10 +24,31 @@ use crate::{
 /// The longest wait that a run sits out; for a longer one it gives its worker back.
 pub const LONGEST_WAIT: Duration = Duration::from_mins(15);
 
-/// The account may not ask for longer than a run may wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the account may not ask again before {until}")]
+/// What lies between two requests that were held by the same gate, jitter aside: a source that has just
+/// recovered is not asked by everybody at once.
+const APART: Duration = Duration::from_millis(100);
+
+/// A bucket that a request counts in.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask<'a> {
+    /// Its name.
+    pub bucket: &'a str,
+    /// Its quota.
+    pub limit: Option<&'a RateLimit>,
+}
+
+impl<'a> From<&'a Account> for Ask<'a> {
+    fn from(account: &'a Account) -> Self {
+        Self { bucket: &account.bucket, limit: account.rate_limit.as_ref() }
+    }
+}
+
+/// A bucket may not be asked for longer than a run may wait.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{bucket}` may not ask again before {until}")]
 pub struct Held {
+    /// The bucket's name.
+    pub bucket: String,
     /// When it may.
     pub until: Instant,
 }
@@ -44,14 +67,24 @@ struct Bucket {
     /// When the gate opens, in the time of [`Steady`].
     opens: Mutex<Duration>,
     pace: Mutex<Option<Arc<Pace>>>,
-    /// Whoever waits for the pace waits in line, so that nobody starves.
+    /// Whoever waits, waits in line, so that nobody starves and nobody is woken in vain.
     line: tokio::sync::Mutex<()>,
 }
 
+/// Governor keeps the pace, but cannot be asked without taking; two buckets have to let a request through
+/// in the same instant, so that it is remembered here when the next cell is free.
 #[derive(Debug)]
 struct Pace {
     period: Duration,
     limiter: RateLimiter<NotKeyed, InMemoryState, Steady, NoOpMiddleware<Duration>>,
+    free_at: Mutex<Duration>,
+}
+
+/// One bucket of a request that is to be admitted.
+struct Turn<'a> {
+    name: &'a str,
+    bucket: Arc<Bucket>,
+    pace: Option<Arc<Pace>>,
 }
 
 impl Limits {
@@ -73,23 +106,58 @@ impl Limits {
         (self.random)()
     }
 
-    /// Waits until the account may send one request. Fails, without waiting, where that is further away
-    /// than [`LONGEST_WAIT`]. A caller that is dropped while it waits takes nothing.
-    pub async fn admit(&self, account: &Account) -> Result<(), Held> {
-        let bucket = self.bucket(&account.bucket);
+    /// Waits until one request may be sent that counts in all these buckets. Buckets that few share stand
+    /// before those that many share, in every call in the same order. Fails, without waiting, where one of
+    /// them keeps it for longer than [`LONGEST_WAIT`]. A caller that is dropped while it waits takes
+    /// nothing.
+    pub async fn admit(&self, asks: &[Ask<'_>]) -> Result<(), Held> {
+        let turns: Vec<Turn<'_>> = asks
+            .iter()
+            .map(|ask| {
+                let bucket = self.bucket(ask.bucket);
+                let pace = ask.limit.and_then(|limit| bucket.pace(limit, &self.time));
+                Turn { name: ask.bucket, bucket, pace }
+            })
+            .collect();
         loop {
-            self.pass_gate(&bucket).await?;
-            let Some(pace) = account.rate_limit.and_then(|limit| bucket.pace(limit, &self.time)) else {
-                return Ok(());
-            };
-            let _place = bucket.line.lock().await;
-            // The gate may have shut while this request stood in line.
-            while bucket.shut_for(&self.time).is_zero() {
-                let Err(early) = pace.limiter.check() else { return Ok(()) };
-                let wait = whole_micros(early.wait_time_from(self.time.elapsed()));
-                self.refuse_beyond_cap(wait)?;
-                self.clock.sleep(wait).await;
+            let mut places = Vec::with_capacity(turns.len());
+            for turn in &turns {
+                places.push(self.reach(turn).await?);
             }
+            // A gate may have shut while the last bucket was waited for. The places in line keep everybody
+            // else from taking in between.
+            let is_open = |turn: &Turn<'_>| turn.opens_in(&self.time).is_zero();
+            if turns.iter().all(is_open) && turns.iter().all(|turn| turn.take(&self.time)) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits in the line of one bucket until it is open. The place in line goes with the answer.
+    async fn reach<'t>(&self, turn: &'t Turn<'_>) -> Result<MutexGuard<'t, ()>, Held> {
+        let was_shut = !turn.bucket.shut_for(&self.time).is_zero();
+        let (place, mut follows) = match turn.bucket.line.try_lock() {
+            Ok(place) => (place, false),
+            Err(_) => (turn.bucket.line.lock().await, was_shut),
+        };
+        loop {
+            let shut = turn.bucket.shut_for(&self.time);
+            let needed = turn.opens_in(&self.time);
+            if needed > LONGEST_WAIT {
+                return Err(Held { bucket: turn.name.to_owned(), until: self.clock.now().plus(needed) });
+            }
+            let wait = if !shut.is_zero() {
+                jittered(shut, self.random()).max(needed)
+            } else if follows {
+                jittered(APART, self.random()).max(needed)
+            } else {
+                needed
+            };
+            if wait.is_zero() {
+                return Ok(place);
+            }
+            follows = false;
+            self.clock.sleep(whole_micros(wait)).await;
         }
     }
 
@@ -102,28 +170,24 @@ impl Limits {
         *gate = opens.max(*gate);
     }
 
-    async fn pass_gate(&self, bucket: &Bucket) -> Result<(), Held> {
-        loop {
-            let wait = bucket.shut_for(&self.time);
-            if wait.is_zero() {
-                return Ok(());
-            }
-            self.refuse_beyond_cap(wait)?;
-            // Each waiter has a jitter of its own: they must not all come back in the same instant.
-            self.clock.sleep(whole_micros(jittered(wait, self.random()))).await;
-        }
-    }
-
-    fn refuse_beyond_cap(&self, wait: Duration) -> Result<(), Held> {
-        if wait > LONGEST_WAIT { Err(Held { until: self.clock.now().plus(wait) }) } else { Ok(()) }
-    }
-
     fn bucket(&self, name: &str) -> Arc<Bucket> {
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         match buckets.get(name) {
             Some(bucket) => Arc::clone(bucket),
             None => Arc::clone(buckets.entry(name.to_owned()).or_default()),
         }
+    }
+}
+
+impl Turn<'_> {
+    /// How long the gate and the pace keep everybody.
+    fn opens_in(&self, time: &Steady) -> Duration {
+        let pace = self.pace.as_ref().map_or(Duration::ZERO, |pace| pace.wait(time));
+        self.bucket.shut_for(time).max(pace)
+    }
+
+    fn take(&self, time: &Steady) -> bool {
+        self.pace.as_ref().is_none_or(|pace| pace.take(time))
     }
 }
 
@@ -134,21 +198,44 @@ impl Bucket {
     }
 
     /// The bucket's pace. Where two inline accounts share a bucket, the slower limit holds for both.
-    fn pace(&self, limit: RateLimit, time: &Steady) -> Option<Arc<Pace>> {
+    fn pace(&self, limit: &RateLimit, time: &Steady) -> Option<Arc<Pace>> {
         let period = period_of(limit);
         let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
         if pace.as_ref().is_none_or(|pace| pace.period < period) {
             // One cell a period (G1): a burst of the whole quota would admit it twice in one period.
             let quota = Quota::with_period(period)?;
             let limiter = RateLimiter::direct_with_clock(quota, time.clone());
-            *pace = Some(Arc::new(Pace { period, limiter }));
+            let free_at = pace.as_ref().map(|pace| pace.free_at()).unwrap_or_default();
+            *pace = Some(Arc::new(Pace { period, limiter, free_at: Mutex::new(free_at) }));
         }
         pace.clone()
     }
 }
 
+impl Pace {
+    fn free_at(&self) -> Duration {
+        *self.free_at.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait(&self, time: &Steady) -> Duration {
+        self.free_at().saturating_sub(time.elapsed())
+    }
+
+    /// Takes the cell; `false` where it is not free.
+    fn take(&self, time: &Steady) -> bool {
+        let taken = self.limiter.check();
+        let now = time.elapsed();
+        let free_at = match &taken {
+            Ok(()) => now.saturating_add(self.period),
+            Err(early) => now.saturating_add(early.wait_time_from(now)),
+        };
+        *self.free_at.lock().unwrap_or_else(PoisonError::into_inner) = free_at;
+        taken.is_ok()
+    }
+}
+
 /// The time between two requests, rounded up, so that rounding never lets one more in.
-fn period_of(limit: RateLimit) -> Duration {
+fn period_of(limit: &RateLimit) -> Duration {
     let nanos = limit.per.as_nanos().div_ceil(u128::from(limit.requests.get()));
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
@@ -159,140 +246,4 @@ fn whole_micros(wait: Duration) -> Duration {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::num::NonZeroU32;
-
-    use super::*;
-    use crate::{config::account::Auth, domain::clock::Wait};
-
-    /// A clock that jumps instead of waiting and keeps its waits.
-    #[derive(Debug)]
-    struct Jumping {
-        now: Mutex<Instant>,
-        waits: Mutex<Vec<Duration>>,
-    }
-
-    impl Jumping {
-        fn start() -> Arc<Self> {
-            Arc::new(Self { now: Mutex::new(Instant::from_seconds(1_000)), waits: Mutex::default() })
-        }
-
-        fn set(&self, now: Instant) {
-            *self.now.lock().unwrap() = now;
-        }
-
-        fn waits(&self) -> Vec<Duration> {
-            std::mem::take(&mut *self.waits.lock().unwrap())
-        }
-    }
-
-    impl Clock for Jumping {
-        fn now(&self) -> Instant {
-            *self.now.lock().unwrap()
-        }
-
-        fn sleep(&self, duration: Duration) -> Wait<'_> {
-            self.waits.lock().unwrap().push(duration);
-            let mut now = self.now.lock().unwrap();
-            *now = now.plus(duration);
-            Box::pin(std::future::ready(()))
-        }
-    }
-
-    fn account(bucket: &str, requests: u32, per: Duration) -> Account {
-        let limit = NonZeroU32::new(requests).map(|requests| RateLimit { requests, per });
-        Account { bucket: bucket.into(), connector: "c".into(), auth: Auth::None, rate_limit: limit }
-    }
-
-    fn limits(clock: &Arc<Jumping>) -> Limits {
-        let clock: Arc<dyn Clock> = clock.clone();
-        Limits::new(clock).with_random(|| 0.0)
-    }
-
-    const SECOND: Duration = Duration::from_secs(1);
-
-    #[tokio::test]
-    async fn no_period_admits_more_than_its_quota() {
-        for (requests, per) in [(60, 60 * SECOND), (3, SECOND), (7, SECOND), (1, 10 * SECOND)] {
-            let clock = Jumping::start();
-            let limits = limits(&clock);
-            let account = account("a", requests, per);
-            let mut admitted = Vec::new();
-            for _ in 0..requests * 3 {
-                limits.admit(&account).await.unwrap();
-                admitted.push(clock.now());
-            }
-            for first in &admitted {
-                let within = admitted.iter().filter(|at| *at >= first && **at < first.plus(per)).count();
-                assert!(within <= requests as usize, "{within} in {per:?} for a quota of {requests}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_period_is_rounded_up_so_that_its_cells_fit() {
-        let limit = account("a", 3, SECOND).rate_limit.unwrap();
-        assert!(3 * period_of(limit) >= SECOND);
-    }
-
-    #[tokio::test]
-    async fn a_bucket_is_shared_by_name_and_the_slower_limit_holds() {
-        let clock = Jumping::start();
-        let limits = limits(&clock);
-        limits.admit(&account("a", 10, SECOND)).await.unwrap();
-        limits.admit(&account("b", 10, SECOND)).await.unwrap();
-        assert!(clock.waits().is_empty());
-        limits.admit(&account("a", 10, SECOND)).await.unwrap();
-        assert_eq!(clock.waits(), [SECOND / 10]);
-        limits.admit(&account("a", 1, SECOND)).await.unwrap();
-        limits.admit(&account("a", 10, SECOND)).await.unwrap();
-        assert_eq!(clock.waits(), [SECOND]);
-    }
-
-    #[tokio::test]
-    async fn a_shut_gate_holds_all_jobs_of_the_account_and_no_other() {
-        let clock = Jumping::start();
-        let limits = limits(&clock);
-        limits.hold("a", clock.now().plus(120 * SECOND));
-        limits.hold("a", clock.now().plus(20 * SECOND));
-        limits.admit(&account("b", 0, SECOND)).await.unwrap();
-        assert!(clock.waits().is_empty());
-        limits.admit(&account("a", 0, SECOND)).await.unwrap();
-        assert_eq!(clock.waits(), [120 * SECOND]);
-    }
-
-    #[tokio::test]
-    async fn jitter_only_makes_waits_longer() {
-        let clock = Jumping::start();
-        let limits = limits(&clock).with_random(|| 0.999);
-        limits.hold("a", clock.now().plus(100 * SECOND));
-        limits.admit(&account("a", 0, SECOND)).await.unwrap();
-        let waits = clock.waits();
-        assert!(waits.len() == 1 && waits[0] > 120 * SECOND && waits[0] < 125 * SECOND, "{waits:?}");
-    }
-
-    #[tokio::test]
-    async fn nobody_waits_for_longer_than_the_cap() {
-        let clock = Jumping::start();
-        let limits = limits(&clock);
-        let until = clock.now().plus(86_400 * SECOND);
-        limits.hold("a", until);
-        assert_eq!(limits.admit(&account("a", 0, SECOND)).await, Err(Held { until }));
-        let daily = account("b", 1, 86_400 * SECOND);
-        limits.admit(&daily).await.unwrap();
-        assert_eq!(limits.admit(&daily).await, Err(Held { until }));
-        assert!(clock.waits().is_empty());
-    }
-
-    #[tokio::test]
-    async fn a_clock_that_is_set_back_does_not_shut_the_gate_for_longer() {
-        let clock = Jumping::start();
-        let limits = limits(&clock);
-        let account = account("a", 1, 10 * SECOND);
-        limits.admit(&account).await.unwrap();
-        limits.hold("a", clock.now().plus(30 * SECOND));
-        clock.set(Instant::from_seconds(10));
-        limits.admit(&account).await.unwrap();
-        assert_eq!(clock.waits(), [30 * SECOND]);
-    }
-}
+mod tests;

@@ -71,7 +71,8 @@ impl Sender {
             .header("X-Onlynew-Attempt", event.tries.saturating_add(1))
             .body(event.body.clone());
         request = match &destination.auth {
-            Auth::None => request,
+            // Webhooks have no tokens that run out: no configuration says so.
+            Auth::None | Auth::OAuth2(_) => request,
             Auth::Bearer { token } => request.bearer_auth(token.expose_secret()),
             Auth::Basic { username, password } => {
                 request.basic_auth(username, Some(password.expose_secret()))
@@ -124,7 +125,7 @@ async fn read_answer(response: reqwest::Response, now: Instant, auth: &Auth) -> 
 /// What a receiver sends back may hold what it was sent.
 fn without_credential(text: String, auth: &Auth) -> String {
     let secret = match auth {
-        Auth::None => return text,
+        Auth::None | Auth::OAuth2(_) => return text,
         Auth::Bearer { token } => token,
         Auth::Basic { password, .. } => password,
         Auth::ApiKey { key, .. } => key,

@@ -13,6 +13,7 @@ mod quarantine;
 mod rows;
 mod run;
 mod sql_store;
+mod token;
 mod types;
 mod view;
 
@@ -146,6 +147,20 @@ pub trait Store: Debug + Send + Sync {
     /// Takes such a record off the list for as long as its text stays the same; `false` where it is not
     /// listed.
     async fn skip_quarantined(&self, job: JobId, id: Hash) -> Result<bool, StoreError>;
+
+    /// The account's access token, as it was stored last.
+    async fn account_token(&self, account: &str) -> Result<Option<StoredToken>, StoreError>;
+
+    /// Takes the right to ask the provider for the token after number `number` (0 where there is none
+    /// yet) for `ttl`; `false` where another process has it, or has stored that token already.
+    async fn claim_token(&self, account: &str, number: i64, ttl: Duration) -> Result<bool, StoreError>;
+
+    /// Stores the token after number `number` and gives the right back; `false`, and nothing is written,
+    /// where another process has stored that token already.
+    async fn store_token(&self, account: &str, number: i64, token: &NewToken) -> Result<bool, StoreError>;
+
+    /// Gives the right to ask for the token after number `number` back without a token.
+    async fn release_token(&self, account: &str, number: i64) -> Result<(), StoreError>;
 
     /// What a person sees of one job.
     async fn job_view(&self, name: &str) -> Result<Option<JobView>, StoreError>;

@@ -128,6 +128,7 @@ fn sqlite_migrations() -> Migrator {
     Migrator::with_migrations(vec![
         migration(1, "start", include_str!("../../migrations/sqlite/0001_start.sql")),
         migration(2, "failures", include_str!("../../migrations/sqlite/0002_failures.sql")),
+        migration(3, "token", include_str!("../../migrations/sqlite/0003_token.sql")),
         migration(4, "quarantine", include_str!("../../migrations/sqlite/0004_quarantine.sql")),
     ])
 }
@@ -136,6 +137,7 @@ fn postgres_migrations() -> Migrator {
     Migrator::with_migrations(vec![
         migration(1, "start", include_str!("../../migrations/postgres/0001_start.sql")),
         migration(2, "failures", include_str!("../../migrations/postgres/0002_failures.sql")),
+        migration(3, "token", include_str!("../../migrations/postgres/0003_token.sql")),
         migration(4, "quarantine", include_str!("../../migrations/postgres/0004_quarantine.sql")),
     ])
 }

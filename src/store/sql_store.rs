@@ -8,9 +8,9 @@ use futures::future::BoxFuture;
 use sqlx::{Connection, Pool};
 
 use super::{
-    Attempt, ClaimedEvent, JobId, JobLease, JobRow, JobView, NewRun, PageCommit, PageOutcome, Progress,
-    QuarantineView, RunEnd, RunId, Store, StoreError, account, dialect::Dialect, job, open::is_retried,
-    outbox, page, quarantine, run, view,
+    Attempt, ClaimedEvent, JobId, JobLease, JobRow, JobView, NewRun, NewToken, PageCommit, PageOutcome,
+    Progress, QuarantineView, RunEnd, RunId, Store, StoreError, StoredToken, account, dialect::Dialect, job,
+    open::is_retried, outbox, page, quarantine, run, token, view,
 };
 use crate::domain::{content::Hash, instant::Instant, run::Counts, version::Version};
 
@@ -260,6 +260,31 @@ impl<DB: Dialect> Store for SqlStore<DB> {
 
     async fn skip_quarantined(&self, job: JobId, id: Hash) -> Result<bool, StoreError> {
         self.write((job, id), |db, (job, id)| Box::pin(quarantine::skip::<DB>(db, *job, *id))).await
+    }
+
+    async fn account_token(&self, account: &str) -> Result<Option<StoredToken>, StoreError> {
+        token::find::<DB>(&mut *self.reader().await?, account).await
+    }
+
+    async fn claim_token(&self, account: &str, number: i64, ttl: Duration) -> Result<bool, StoreError> {
+        let input = (account.to_owned(), number, ttl);
+        self.write(input, |db, (account, number, ttl)| {
+            Box::pin(token::claim::<DB>(db, account, *number, *ttl))
+        })
+        .await
+    }
+
+    async fn store_token(&self, account: &str, number: i64, token: &NewToken) -> Result<bool, StoreError> {
+        let input = (account.to_owned(), number, token.clone());
+        self.write(input, |db, (account, number, token)| {
+            Box::pin(token::store::<DB>(db, account, *number, token))
+        })
+        .await
+    }
+
+    async fn release_token(&self, account: &str, number: i64) -> Result<(), StoreError> {
+        let input = (account.to_owned(), number);
+        self.write(input, |db, (account, number)| Box::pin(token::release::<DB>(db, account, *number))).await
     }
 
     async fn job_view(&self, name: &str) -> Result<Option<JobView>, StoreError> {

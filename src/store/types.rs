@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use secrecy::SecretString;
 use serde::Serialize;
 
 use crate::domain::{
@@ -58,6 +59,30 @@ pub struct Progress {
     pub baseline_open: bool,
     /// How many runs failed at this watermark, one after another.
     pub failures: u32,
+}
+
+/// An account's access token.
+#[derive(Clone, Debug)]
+pub struct NewToken {
+    /// The login it was made for, as a hash.
+    pub login: String,
+    /// What signs requests.
+    pub access_token: SecretString,
+    /// What the next one is traded in for, where the provider rotates it.
+    pub refresh_token: Option<SecretString>,
+    /// When it was asked for, by our clock.
+    pub obtained_at: Instant,
+    /// When it runs out, by our clock; `None` where the provider does not say.
+    pub expires_at: Option<Instant>,
+}
+
+/// An access token in the store.
+#[derive(Clone, Debug)]
+pub struct StoredToken {
+    /// Its number: grows by one with each token of the account.
+    pub number: i64,
+    /// The token; `None` where the first one is being asked for.
+    pub token: Option<NewToken>,
 }
 
 /// A record that could not be read.

@@ -53,10 +53,11 @@ impl CountingClock {
         Arc::new(Self { now: Mutex::new(START), waits: Mutex::default() })
     }
 
-    /// The waits so far, in seconds, rounded up.
+    /// The waits so far, in seconds, rounded up. Those of a pace too fast to be felt are left out.
     pub fn waits(&self) -> Vec<u64> {
         let whole = |wait: &Duration| wait.as_secs() + u64::from(wait.subsec_micros() > 0);
-        self.waits.lock().unwrap().iter().map(whole).collect()
+        let waits = self.waits.lock().unwrap();
+        waits.iter().filter(|wait| **wait >= Duration::from_millis(1)).map(whole).collect()
     }
 }
 
@@ -105,6 +106,7 @@ impl Draft {
                 bounded: false,
                 pagination: Pagination::plain(PageKind::Single),
                 errors: Vec::new(),
+                rate_limit: None,
                 deleted_when: None,
             },
             auth: Auth::None,
@@ -295,21 +297,25 @@ impl Draft {
 
     /// Reads all pages on a clock.
     pub async fn read_on(self, clock: &Arc<CountingClock>) -> Walk {
-        let mut reader = self.reader(None, clock);
-        let mut walk = Walk { pages: Vec::new(), error: None, requests: 0 };
-        loop {
-            match reader.next_page().await {
-                Ok(Some(page)) => walk.pages.push(page),
-                Ok(None) => break,
-                Err(error) => {
-                    walk.error = Some(error);
-                    break;
-                }
+        walk(self.reader(None, clock)).await
+    }
+}
+
+/// Reads all pages.
+pub async fn walk(mut reader: PageReader) -> Walk {
+    let mut walk = Walk { pages: Vec::new(), error: None, requests: 0 };
+    loop {
+        match reader.next_page().await {
+            Ok(Some(page)) => walk.pages.push(page),
+            Ok(None) => break,
+            Err(error) => {
+                walk.error = Some(error);
+                break;
             }
         }
-        walk.requests = reader.requests();
-        walk
     }
+    walk.requests = reader.requests();
+    walk
 }
 
 /// The pages of a walk, and how it ended.

@@ -181,7 +181,7 @@ async fn every_page_takes_its_turn_in_the_quota() {
     let clock = CountingClock::start();
     let mut draft =
         Draft::new(&source.url()).query("offset", "{{ page.offset }}").pages(PageKind::Offset).total("total");
-    draft.rate_limit = NonZeroU32::new(6).map(|requests| RateLimit { requests, per: Duration::from_mins(1) });
+    draft.rate_limit = NonZeroU32::new(6).map(|requests| RateLimit::quota(requests, Duration::from_mins(1)));
     assert_eq!(draft.read_on(&clock).await.keys().len(), 4);
     assert_eq!(clock.waits(), [10, 10, 10]);
 }

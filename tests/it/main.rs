@@ -8,6 +8,7 @@
 )]
 
 mod cases_delivery;
+mod cases_limits;
 mod cases_pages;
 mod cases_reading;
 mod cases_running;
@@ -20,7 +21,10 @@ mod connector_errors;
 mod connector_formats;
 mod connector_job;
 mod connector_limits;
+mod connector_login;
+mod connector_oauth;
 mod connector_pages;
+mod connector_quota;
 mod connector_wire;
 mod floors;
 mod quarantine;
@@ -28,4 +32,5 @@ mod store_jobs;
 mod store_open;
 mod store_outbox;
 mod store_pages;
+mod store_tokens;
 mod support;

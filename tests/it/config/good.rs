@@ -4,7 +4,7 @@ use std::{fs, path::Path, sync::Arc, time::Duration};
 
 use onlynew::{
     config::{
-        account::Auth,
+        account::{Auth, Grant},
         catalog,
         job::{FirstRun, Job},
         load, load_str,
@@ -51,7 +51,7 @@ fn the_shortest_file_has_every_default() {
     assert_eq!(job.account.connector, "github");
     let Auth::Bearer { token } = &job.account.auth else { panic!("{:?}", job.account.auth) };
     assert_eq!(token.expose_secret(), "ghp_do-not-show-me");
-    assert_eq!(job.account.rate_limit.map(|limit| limit.requests.get()), Some(5000));
+    assert_eq!(job.account.rate_limit.as_ref().map(|limit| limit.requests.get()), Some(5000));
     assert_eq!(job.inputs["owner"], "acme");
     assert_eq!(job.inputs["base_url"], "https://api.github.com");
     assert_eq!(job.schedule, Schedule::Every(Duration::from_mins(5)));
@@ -112,7 +112,7 @@ jobs:
         Arc::ptr_eq(&issues.account, &more.account) && Arc::ptr_eq(&issues.destination, &more.destination)
     );
     assert_eq!(issues.account.bucket, "acme");
-    assert_eq!(issues.account.rate_limit.map(|limit| limit.requests.get()), Some(10));
+    assert_eq!(issues.account.rate_limit.as_ref().map(|limit| limit.requests.get()), Some(10));
     assert_eq!((&issues.inputs["owner"], &issues.inputs["repo"]), (&"acme".into(), &"shop".into()));
     assert_eq!((&more.inputs["owner"], &more.inputs["repo"]), (&"other".into(), &"more".into()));
     assert!(
@@ -179,6 +179,66 @@ jobs:
         (&job.inputs["shop"], job.inputs["tags"].to_string()),
         (&"7".into(), r#"["new","5"]"#.to_owned())
     );
+}
+
+#[test]
+fn a_login_is_the_person_s_on_top_of_the_connector_s() {
+    let auth = |source: &str, own: &str| {
+        let job = job(
+            &format!(
+                "jobs: {{j: {{source: {{base_url: 'http://h', {source} request: {{path: /a}}, primary_key: [id]}},
+                   auth: {own}, every: 1m, destination: 'http://h/w'}}}}"
+            ),
+            "j",
+        );
+        let Auth::OAuth2(_) = &job.account.auth else { panic!("{:?}", job.account.auth) };
+        job
+    };
+    let of = |job: &Arc<Job>| match &job.account.auth {
+        Auth::OAuth2(oauth2) => format!(
+            "{} {} {} {:?} {:?} {:?} {}",
+            oauth2.token_url,
+            oauth2.client_id,
+            oauth2.client_secret.expose_secret(),
+            oauth2.client_auth,
+            oauth2.scope,
+            oauth2.extra,
+            match &oauth2.grant {
+                Grant::ClientCredentials => "-",
+                Grant::RefreshToken { refresh_token } => refresh_token.expose_secret(),
+            }
+        ),
+        other => panic!("{other:?}"),
+    };
+    let vendor = "auth: {type: oauth2_client_credentials, token_url: 'https://id.test/t', scope: a b, client_auth: basic, extra: {audience: x}},";
+    let plain = auth(vendor, "{client_id: me, client_secret: hush}");
+    assert_eq!(of(&plain), r#"https://id.test/t me hush Basic Some("a b") [("audience", "x")] -"#);
+    let own = auth(vendor, "{client_id: me, client_secret: hush, token_url: 'https://my.test/t', scope: c}");
+    assert_eq!(of(&own), r#"https://my.test/t me hush Basic Some("c") [("audience", "x")] -"#);
+    assert_ne!(plain.account.bucket, own.account.bucket);
+    let refresh = auth("", "{client_id: me, refresh_token: r, token_url: 'http://127.0.0.1:9/t'}");
+    assert_eq!(of(&refresh), "http://127.0.0.1:9/t me  Body None [] r");
+    let secret =
+        auth("", "{client_id: me, refresh_token: r, client_secret: new, token_url: 'http://127.0.0.1:9/t'}");
+    assert_eq!(refresh.account.bucket, secret.account.bucket, "a client's new secret is no other login");
+}
+
+#[test]
+fn a_limit_of_one_s_own_keeps_what_the_connector_knows_of_answers() {
+    let limit = |own: &str| {
+        let yaml = format!(
+            "accounts: {{a: {{connector: github, auth: {{token: x}}, with: {{owner: a, repo: b}}{own}}}}}
+jobs: {{j: {{account: a, stream: issues, every: 1m, destination: 'http://h/w'}}}}"
+        );
+        job(&yaml, "j").account.rate_limit.clone().expect("it has one")
+    };
+    let (vendor, own) = (limit(""), limit(", rate_limit: {requests: 7, per: 1s}"));
+    assert_eq!((vendor.requests.get(), vendor.per), (5_000, Duration::from_hours(1)));
+    assert_eq!((own.requests.get(), own.per), (7, Duration::from_secs(1)));
+    assert_eq!((own.remaining.clone(), own.reset.clone()), (vendor.remaining, vendor.reset));
+    assert_eq!(own.remaining, Some(Place::Header("x-ratelimit-remaining".to_owned())));
+    let other = limit(", rate_limit: {requests: 7, per: 1s, remaining: $.left, pause: response.cost}");
+    assert!(other.remaining != own.remaining && other.reset == own.reset && other.pause.is_some());
 }
 
 #[test]

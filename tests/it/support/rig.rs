@@ -167,6 +167,13 @@ jobs:
         *self.jobs.lock().unwrap() = text;
     }
 
+    /// Puts a file beside the jobs file.
+    pub fn add_file(&self, name: &str, text: &str) {
+        let path = self.folder.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
     fn jobs_file(&self) -> PathBuf {
         self.folder.path().join("jobs.yaml")
     }
