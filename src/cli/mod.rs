@@ -8,6 +8,7 @@ mod connectors;
 mod demo;
 mod init;
 mod plan;
+mod quarantine;
 mod run;
 mod state;
 mod status;
@@ -66,6 +67,9 @@ enum Command {
     /// Look into what is kept of a job.
     #[command(subcommand)]
     State(state::State),
+    /// Settle records that could not be read.
+    #[command(subcommand)]
+    Quarantine(quarantine::Quarantine),
     /// Print the JSON Schema of the jobs file or of a connector file.
     Schema(check::Schema),
     /// Look into the connectors.
@@ -145,6 +149,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         Command::Run => run::run(&context).await,
         Command::Status => status::run(&context).await,
         Command::State(state) => state.run(&context).await,
+        Command::Quarantine(quarantine) => quarantine.run(&context).await,
         Command::Schema(schema) => schema.run(),
         Command::Connectors(connectors) => connectors.run(&context),
     }

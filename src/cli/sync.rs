@@ -38,6 +38,7 @@ struct Line {
     unchanged: u64,
     stale: u64,
     quarantined: u64,
+    skipped: u64,
     events: u64,
     delivered: u64,
     pending: u64,
@@ -91,8 +92,18 @@ impl From<Synced> for Line {
             RunStatus::Interrupted => RunStatus::Failed,
             status => status,
         };
-        let Counts { records, created, updated, deleted, restored, unchanged, stale, quarantined, events } =
-            report.counts;
+        let Counts {
+            records,
+            created,
+            updated,
+            deleted,
+            restored,
+            unchanged,
+            stale,
+            quarantined,
+            skipped,
+            events,
+        } = report.counts;
         Self {
             job: report.job,
             run: report.run,
@@ -108,6 +119,7 @@ impl From<Synced> for Line {
             unchanged,
             stale,
             quarantined,
+            skipped,
             events,
             delivered,
             pending,

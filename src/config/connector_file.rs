@@ -10,10 +10,14 @@ use super::{
     account::{ClientAuth, KeyPlace},
     de::{Entries, Spanned},
     file::{AuthType, ChangesFile, WindowFile},
-    stream::{ErrorAction, Missing, WaitUnit},
-    text::{DurationForm, Literal, OneOrMany, PathForm, PlaceForm, TemplateForm, TextOr},
+    records::RecordsFile,
+    stream::{ErrorAction, WaitUnit},
+    text::{
+        DurationForm, Literal, OneOrMany, PathForm, PathsForm, PlaceForm, TemplateForm, TextOr,
+        VersionFormatForm,
+    },
 };
-use crate::domain::{key::KeyType, version::VersionFormat};
+use crate::domain::key::KeyType;
 
 /// How to read one vendor's API.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -115,7 +119,7 @@ pub(super) struct StreamFile {
     /// The request for a page.
     pub(super) request: Spanned<RequestFile>,
     /// Where the records stand in a page.
-    pub(super) records: Option<RecordsFile>,
+    pub(super) records: Option<Spanned<RecordsFile>>,
     /// The parts of a record's key: paths in the record.
     #[schemars(with = "Vec<PathForm>")]
     pub(super) primary_key: Spanned<Vec<Spanned<String>>>,
@@ -158,33 +162,19 @@ pub(super) struct RequestFile {
     pub(super) headers: Option<Entries<Option<Spanned<String>>>>,
 }
 
-/// Where the records stand in a page.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct RecordsFile {
-    /// The path of the list.
-    #[schemars(with = "Option<PathForm>", extend("default" = "$"))]
-    pub(super) path: Option<Spanned<String>>,
-    /// Keeps the records for which it holds; an expression over `record`.
-    pub(super) filter: Option<Spanned<String>>,
-    /// What a missing or null list means.
-    #[schemars(extend("default" = "fail"))]
-    pub(super) missing: Option<Missing>,
-}
-
 /// The version of a record.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct IncrementalFile {
-    /// The path of the version in a record.
-    #[schemars(with = "PathForm")]
-    pub(super) field: Spanned<String>,
-    /// How the source spells versions.
-    #[schemars(extend("default" = "auto"))]
-    pub(super) format: Option<VersionFormat>,
+    /// The path of the version in a record, or several: the first that holds something counts.
+    #[schemars(with = "PathsForm")]
+    pub(super) field: Spanned<Literal>,
+    /// How the source spells versions: a name, or a pattern of strftime.
+    #[schemars(with = "Option<VersionFormatForm>", extend("default" = "auto"))]
+    pub(super) format: Option<Spanned<String>>,
     /// How requests spell versions. Default: like `format`.
-    #[schemars(with = "Option<VersionFormat>")]
-    pub(super) request_format: Option<Spanned<VersionFormat>>,
+    #[schemars(with = "Option<VersionFormatForm>")]
+    pub(super) request_format: Option<Spanned<String>>,
     /// The time zone of versions that name none, and of bounds. A template over `inputs`.
     pub(super) timezone: Option<Spanned<String>>,
     /// The step between two versions of the source. Default: the finest step that `format` spells, and `1s`
@@ -341,7 +331,7 @@ pub(super) struct SourceFile {
     /// The request for a page.
     pub(super) request: Spanned<RequestFile>,
     /// Where the records stand in a page.
-    pub(super) records: Option<RecordsFile>,
+    pub(super) records: Option<Spanned<RecordsFile>>,
     /// The parts of a record's key: paths in the record.
     #[schemars(with = "Vec<PathForm>")]
     pub(super) primary_key: Spanned<Vec<Spanned<String>>>,

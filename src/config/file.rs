@@ -12,7 +12,7 @@ use super::{
     job::FirstRun,
     text::{DurationForm, Literal, PathForm, SecretForm, StartForm, TextOr, ZoneForm},
 };
-use crate::domain::{decide::Detect, event::ChangeKind};
+use crate::domain::{decide::Detect, event::ChangeKind, numbers::Numbers, version_field::OnMissingVersion};
 
 /// What onlynew polls, and where it sends what is new.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -239,6 +239,12 @@ pub(super) struct ChangesFile {
     /// Fields that change without meaning, left out when contents are compared.
     #[schemars(with = "Option<Vec<PathForm>>")]
     pub(super) ignore_fields: Option<Vec<Spanned<String>>>,
+    /// What a record is that has no version although its stream has them.
+    #[schemars(with = "Option<OnMissingVersion>", extend("default" = "include"))]
+    pub(super) on_missing_version: Option<Spanned<OnMissingVersion>>,
+    /// How integers beyond 2^53 - 1 go out, which JavaScript would round.
+    #[schemars(extend("default" = "safe"))]
+    pub(super) numbers: Option<Numbers>,
     /// The kinds of change that are sent. Default: all.
     #[schemars(with = "Option<Vec<ChangeKind>>")]
     pub(super) emit: Option<Spanned<Vec<Spanned<ChangeKind>>>>,

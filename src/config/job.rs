@@ -6,8 +6,8 @@ use secrecy::SecretString;
 
 use super::{account::Account, destination::Destination, stream::Stream};
 use crate::domain::{
-    decide::Detect, event::ChangeKind, fires::Schedule, json_path::JsonPath, version::VersionFormat,
-    window::WindowRule,
+    decide::Detect, event::ChangeKind, fires::Schedule, json_path::JsonPath, numbers::Numbers,
+    version::VersionFormat, version_field::OnMissingVersion, window::WindowRule,
 };
 
 /// A job, ready to run.
@@ -33,6 +33,10 @@ pub struct Job {
     pub detect: Detect,
     /// Places left out of the content hash: the version's field and `ignore_fields`.
     pub ignored: Vec<JsonPath>,
+    /// What a record without a version is.
+    pub on_missing_version: OnMissingVersion,
+    /// How large integers go out.
+    pub numbers: Numbers,
     /// The kinds of change that are sent.
     pub emit: Vec<ChangeKind>,
     /// Where events go.
@@ -50,7 +54,7 @@ impl Job {
 
     /// How the job's versions are shown; a stream without versions shows none.
     pub fn version_format(&self) -> VersionFormat {
-        self.stream.incremental.as_ref().map_or(VersionFormat::Auto, |incremental| incremental.format)
+        self.stream.incremental.as_ref().map_or(VersionFormat::Auto, |incremental| incremental.format.clone())
     }
 }
 

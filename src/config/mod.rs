@@ -21,6 +21,7 @@ mod inputs;
 pub mod job;
 mod pagination;
 mod rate_limit;
+mod records;
 mod resolve;
 mod rules;
 pub mod schema;

@@ -168,6 +168,8 @@ impl<'a> Resolver<'a> {
             first_run: file.first_run.unwrap_or_default(),
             detect: changes.detect,
             ignored: changes.ignored,
+            on_missing_version: changes.on_missing_version,
+            numbers: changes.numbers,
             emit: changes.emit,
             destination: destination?,
             hidden: Arc::clone(&self.hidden),

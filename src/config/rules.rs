@@ -7,15 +7,16 @@ use super::{
     de::Spanned,
     error::{Problem, Problems},
     file::{ChangesFile, WindowFile},
-    text::spanned,
-    values::{duration, path},
+    values::{duration, path, paths},
 };
 use crate::domain::{
     decide::Detect,
     event::ChangeKind,
     instant::Instant,
     json_path::JsonPath,
+    numbers::Numbers,
     version::{Version, VersionFormat},
+    version_field::OnMissingVersion,
     window::WindowRule,
 };
 
@@ -45,9 +46,10 @@ pub(super) fn check_window(
         }
         return;
     };
-    let format = incremental.format.unwrap_or_default();
+    // A format that cannot be read is told of where the stream is built.
+    let format = format_of(Some(incremental));
     if let Some(text) = &window.start {
-        start(text, format, problems);
+        start(text, &format, problems);
     }
     for (key, text) in [("lookback", &window.lookback), ("settle", &window.settle), ("step", &window.step)] {
         let Some(text) = text else { continue };
@@ -65,8 +67,15 @@ pub(super) fn check_form(window: &WindowFile, problems: &Problems) {
         duration(text, problems);
     }
     if let Some(text) = window.start.as_ref().filter(|text| text.trim().parse::<i64>().is_err()) {
-        start(text, VersionFormat::Auto, problems);
+        start(text, &VersionFormat::Auto, problems);
     }
+}
+
+/// How a stream spells its versions; `auto` where it has none or spells them in a way that is told of
+/// elsewhere.
+fn format_of(incremental: Option<&Spanned<IncrementalFile>>) -> VersionFormat {
+    let written = incremental.and_then(|incremental| incremental.format.as_ref());
+    written.and_then(|text| text.parse().ok()).unwrap_or_default()
 }
 
 /// The window of a job.
@@ -85,14 +94,16 @@ pub(super) fn window(
         let own = job.and_then(|window| key(window).as_ref());
         own.or_else(|| defaults.and_then(|window| key(window).as_ref()))
     };
-    let format =
-        incremental.map_or(VersionFormat::Auto, |incremental| incremental.format.unwrap_or_default());
+    let format = format_of(incremental);
+    let request_format = incremental
+        .and_then(|incremental| incremental.request_format.as_ref())
+        .and_then(|text| text.parse::<VersionFormat>().ok());
     let length =
         |text: Option<&Spanned<String>>, default| text.map_or(Some(default), |text| duration(text, problems));
     let lookback = of(|window| &window.lookback);
     let rule = WindowRule {
         start: match of(|window| &window.start) {
-            Some(text) => Some(start(text, format, problems)?),
+            Some(text) => Some(start(text, &format, problems)?),
             None => None,
         },
         lookback: length(lookback, LOOKBACK)?,
@@ -103,12 +114,9 @@ pub(super) fn window(
         },
         granularity: match incremental.and_then(|incremental| incremental.granularity.as_ref()) {
             Some(text) => duration(text, problems)?,
-            None => granularity(format),
+            None => granularity(&format),
         },
-        precision: incremental
-            .and_then(|incremental| incremental.request_format.as_ref())
-            .map_or(format, |format| format.value)
-            .precision(),
+        precision: request_format.as_ref().unwrap_or(&format).precision(),
         open_start: incremental.and_then(|incremental| incremental.range_start) == Some(RangeEnd::Open),
         open_end: incremental.and_then(|incremental| incremental.range_end) == Some(RangeEnd::Open),
         is_time: format.is_time(),
@@ -156,20 +164,20 @@ pub(super) fn check_steps(
 
 /// The step between two versions that a format can spell, where the connector says nothing else: many
 /// sources cut their timestamps to the second whatever they print.
-fn granularity(format: VersionFormat) -> Duration {
+fn granularity(format: &VersionFormat) -> Duration {
     if !format.is_time() {
         return Duration::ZERO;
     }
     Duration::from_micros(u64::try_from(format.precision()).unwrap_or(1))
 }
 
-fn start(text: &Spanned<String>, format: VersionFormat, problems: &Problems) -> Option<Version> {
+fn start(text: &Spanned<String>, format: &VersionFormat, problems: &Problems) -> Option<Version> {
     if !format.is_time() {
-        let number = text.trim().parse().ok().map(Version);
+        let number = format.read(&text.value.as_str().into(), None).ok().flatten();
         if number.is_none() {
             let problem =
                 Problem::new(text.span, format!("{} is not a version of this stream", text.quoted()));
-            problems.add(problem.expected("a whole number: the versions of this stream are plain numbers"));
+            problems.add(problem.expected("a number: the versions of this stream are plain numbers"));
         }
         return number;
     }
@@ -195,6 +203,8 @@ fn start(text: &Spanned<String>, format: VersionFormat, problems: &Problems) -> 
 pub(super) struct Changes {
     pub(super) detect: Detect,
     pub(super) ignored: Vec<JsonPath>,
+    pub(super) on_missing_version: OnMissingVersion,
+    pub(super) numbers: Numbers,
     pub(super) emit: Vec<ChangeKind>,
 }
 
@@ -205,6 +215,10 @@ pub(super) fn check_changes(changes: &Spanned<ChangesFile>, has_versions: bool, 
     {
         let message = "the records of this stream have no versions to detect changes by";
         problems.add(Problem::new(detect.span, message).expected("`content`, which is the default here"));
+    }
+    if let Some(rule) = changes.on_missing_version.as_ref().filter(|_| !has_versions) {
+        let message = "`on_missing_version` does nothing here: the records of this stream have no versions";
+        problems.add(Problem::new(rule.span, message));
     }
     for text in changes.ignore_fields.iter().flatten() {
         path(text, problems);
@@ -231,14 +245,17 @@ pub(super) fn changes(
     let given: Vec<&ChangesFile> = given.into_iter().flatten().map(|changes| &changes.value).collect();
     let detect = given.iter().find_map(|changes| changes.detect.as_ref()).map(|detect| detect.value);
     let ignore = given.iter().find_map(|changes| changes.ignore_fields.as_ref());
+    let missing = given.iter().find_map(|changes| changes.on_missing_version.as_ref());
+    let numbers = given.iter().find_map(|changes| changes.numbers);
     let emit = given.iter().find_map(|changes| changes.emit.as_ref());
-    // The version's own field differs with every version: it is no content.
-    let field = incremental.map(|incremental| {
-        let field = &incremental.field;
-        spanned(field, field.span, field.source.clone())
-    });
-    let ignored: Option<Vec<JsonPath>> =
-        field.iter().chain(ignore.into_iter().flatten()).map(|text| path(text, problems)).collect();
+    // The version's own fields differ with every version: they are no content.
+    let fields = match incremental {
+        Some(incremental) => paths(&incremental.field, problems),
+        None => Some(Vec::new()),
+    };
+    let ignore: Option<Vec<JsonPath>> =
+        ignore.into_iter().flatten().map(|text| path(text, problems)).collect();
+    let ignored = fields.zip(ignore).map(|(fields, ignore)| [fields, ignore].concat());
     let mut kinds = match emit {
         Some(emit) => emit.iter().map(|kind| kind.value).collect(),
         None => ChangeKind::ALL.to_vec(),
@@ -246,6 +263,12 @@ pub(super) fn changes(
     kinds.sort_unstable();
     kinds.dedup();
     let detect = detect.unwrap_or(if incremental.is_some() { Detect::Version } else { Detect::Content });
-    let changes = Changes { detect, ignored: ignored?, emit: kinds };
+    let changes = Changes {
+        detect,
+        ignored: ignored?,
+        on_missing_version: missing.map_or_else(OnMissingVersion::default, |missing| missing.value),
+        numbers: numbers.unwrap_or_default(),
+        emit: kinds,
+    };
     (problems.count() == before).then_some(changes)
 }

@@ -9,7 +9,7 @@ use super::{
     account::RateLimit,
     template::{Expression, Template},
 };
-use crate::domain::{json_path::JsonPath, key::KeyType, version::VersionFormat};
+use crate::domain::{json_path::JsonPath, key::KeyType, version::VersionFormat, version_field::VersionField};
 
 /// How one kind of record is read.
 #[derive(Debug)]
@@ -51,6 +51,62 @@ pub struct Records {
     pub filter: Option<Expression>,
     /// What a missing or null list means.
     pub missing: Missing,
+    /// How a body is written.
+    pub format: RecordFormat,
+    /// What stands at the path.
+    pub shape: Shape,
+}
+
+/// How a body is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordFormat {
+    /// One JSON document.
+    Json,
+    /// One JSON value a line.
+    Ndjson,
+    /// A table with a header row.
+    Csv {
+        /// What separates the values.
+        delimiter: u8,
+    },
+    /// One XML document.
+    Xml,
+}
+
+impl RecordFormat {
+    /// What people call it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Json => "JSON",
+            Self::Ndjson => "NDJSON",
+            Self::Csv { .. } => "CSV",
+            Self::Xml => "XML",
+        }
+    }
+
+    /// What a request says it accepts.
+    pub const fn accept(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::Ndjson => "application/x-ndjson, application/json;q=0.9",
+            Self::Csv { .. } => "text/csv, */*;q=0.1",
+            Self::Xml => "application/xml, text/xml, application/rss+xml, application/atom+xml, */*;q=0.1",
+        }
+    }
+}
+
+/// What stands at the path of the records.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// A list of records, or one record.
+    List,
+    /// A map of ids to records.
+    Entries {
+        /// The member of the record that the id becomes.
+        key_as: String,
+    },
+    /// A list of rows; the names of their values stand at this path.
+    Columns(JsonPath),
 }
 
 /// What a missing or null record list means.
@@ -70,7 +126,7 @@ pub enum Missing {
 #[derive(Debug)]
 pub struct Incremental {
     /// Where it stands in a record.
-    pub field: JsonPath,
+    pub field: VersionField,
     /// How the source spells it.
     pub format: VersionFormat,
     /// How requests spell it.

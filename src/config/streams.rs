@@ -6,16 +6,17 @@ use serde_json::{Map, Value as Json};
 
 use super::{
     connector::Connector,
-    connector_file::{AuthFile, ErrorRuleFile, IncrementalFile, RecordsFile, RequestFile, StreamFile},
+    connector_file::{AuthFile, ErrorRuleFile, IncrementalFile, RequestFile, StreamFile},
     de::{Entries, Spanned},
     error::{Problem, Problems},
     rate_limit::{self, wait_from},
-    stream::{ErrorAction, ErrorRule, Incremental, Missing, Records, Stream, WaitRule},
+    records::records,
+    stream::{ErrorAction, ErrorRule, Incremental, Stream, WaitRule},
     template::{Scope, Template, template_value},
     text::{TextOr, spanned},
-    values::{duration, expression, is_token, path, template, web_url, zone},
+    values::{duration, expression, is_token, paths, template, version_format, web_url, zone},
 };
-use crate::domain::json_path::JsonPath;
+use crate::domain::{json_path::JsonPath, version_field::VersionField};
 
 /// Builds a stream. `values` are the job's inputs; without them the stream is only checked.
 pub(super) fn build(
@@ -32,7 +33,7 @@ pub(super) fn build(
     let path = builder.request_path(&stream.request, request.path);
     let query = builder.pairs(&request.query, |_| true);
     let headers = builder.pairs(&request.headers, is_token);
-    let records = builder.records(stream.records.as_ref());
+    let records = records(stream.records.as_ref(), &inputs, problems);
     if stream.primary_key.is_empty() && stream.primary_key.whole {
         let problem = Problem::new(stream.primary_key.span, "`primary_key` is empty");
         problems.add(problem.expected("a list of paths in the record, such as `[id]`"));
@@ -179,25 +180,15 @@ impl Builder<'_> {
         built
     }
 
-    fn records(&self, file: Option<&RecordsFile>) -> Option<Records> {
-        let whole = || "$".parse().ok();
-        let Some(file) = file else {
-            return Some(Records { path: whole()?, filter: None, missing: Missing::default() });
-        };
-        let path = match &file.path {
-            Some(text) => path(text, self.problems),
-            None => whole(),
-        };
-        let scope = Scope::Record { inputs: self.inputs };
-        let filter = file.filter.as_ref().and_then(|text| expression(text, scope, self.problems));
-        Some(Records { path: path?, filter, missing: file.missing.unwrap_or_default() })
-    }
-
     fn incremental(&self, file: &IncrementalFile) -> Option<Incremental> {
-        let format = file.format.unwrap_or_default();
-        let request_format = file.request_format.as_ref().map_or(format, |format| format.value);
+        let format = version_format(file.format.as_ref(), self.problems);
+        let request_format = match &file.request_format {
+            Some(text) => version_format(Some(text), self.problems),
+            None => format.clone(),
+        };
+        let (format, request_format) = (format?, request_format?);
         if let Some(text) =
-            file.request_format.as_ref().filter(|_| request_format.is_time() != format.is_time())
+            file.request_format.as_ref().filter(|_| !format.can_be_asked_for_as(&request_format))
         {
             let message = format!(
                 "versions of the format `{}` cannot be asked for as `{}`",
@@ -209,20 +200,20 @@ impl Builder<'_> {
         if let Some(text) = &file.granularity {
             duration(text, self.problems);
             if !format.is_time() {
-                let message = "`granularity` does nothing with the format `integer`";
+                let message = format!("`granularity` does nothing with the format `{}`", format.name());
                 self.problems.add(Problem::new(text.span, message));
             }
         }
         let timezone = match &file.timezone {
             Some(text) if !format.is_time() => {
-                let message = "`timezone` does nothing with the format `integer`";
+                let message = format!("`timezone` does nothing with the format `{}`", format.name());
                 self.problems.add(Problem::new(text.span, message));
                 None
             }
             Some(text) => self.zone(text),
             None => None,
         };
-        let field = path(&file.field, self.problems)?;
+        let field = VersionField::new(paths(&file.field, self.problems)?);
         let stop_at_start = file.stop_at_start.as_ref().is_some_and(|stop| stop.value);
         Some(Incremental { field, format, request_format, timezone, stop_at_start })
     }

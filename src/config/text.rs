@@ -56,6 +56,23 @@ forms! {
         "title": "a date such as `2026-01-01`, or a timestamp such as `2026-01-01T12:00:00Z`",
         "type": ["string", "integer"],
     }
+    /// How versions are spelled.
+    VersionFormatForm {
+        "title": "`auto`, `iso8601`, `date`, `rfc2822`, `epoch_s`, `epoch_ms`, `epoch_us`, `integer`, `decimal`, or a pattern such as `%d.%m.%Y %H:%M`",
+        "type": "string",
+        "examples": ["auto", "iso8601", "date", "rfc2822", "epoch_s", "epoch_ms", "epoch_us", "integer", "decimal", "%Y-%m-%d %H:%M:%S"],
+    }
+    /// One path or several.
+    PathsForm {
+        "anyOf": [
+            { "title": "a path to one place such as `updated_at`", "type": "string" },
+            {
+                "title": "a list of paths, of which the first that holds something counts",
+                "type": "array",
+                "items": { "title": "a path to one place such as `updated_at`", "type": "string" },
+            },
+        ],
+    }
     /// The value of an input.
     LiteralForm {
         "title": "a text, a number, `true` or `false`, or a list of texts",
@@ -70,6 +87,17 @@ pub(super) enum Literal {
     Null,
     Text(String),
     List(Vec<Spanned<String>>),
+}
+
+impl Literal {
+    /// What was written, on one line.
+    pub(super) fn text(&self) -> String {
+        match self {
+            Self::Null => String::new(),
+            Self::Text(text) => text.clone(),
+            Self::List(texts) => texts.iter().map(|text| text.value.as_str()).collect::<Vec<_>>().join(", "),
+        }
+    }
 }
 
 impl<'de> Deserialize<'de> for Literal {

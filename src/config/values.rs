@@ -12,8 +12,11 @@ use super::{
     error::{Problem, Problems, listed},
     stream::Place,
     template::{Expression, Scope, Template, TemplateError},
+    text::{Literal, spanned},
 };
-use crate::domain::{json_path::JsonPath, units::parse_duration};
+use crate::domain::{
+    json_path::JsonPath, units::parse_duration, version::VersionFormat, version_format::FormatError,
+};
 
 /// A problem with a text. The message is `reason`, unless that would show what a variable holds.
 pub(super) fn unusable(text: &Spanned<String>, reason: impl Display) -> Problem {
@@ -50,6 +53,42 @@ pub(super) fn positive_duration(text: &Spanned<String>, what: &str, problems: &P
 
 pub(super) fn path(text: &Spanned<String>, problems: &Problems) -> Option<JsonPath> {
     parsed(text, problems)
+}
+
+/// One path or a list of them; an empty list names no place.
+pub(super) fn paths(given: &Spanned<Literal>, problems: &Problems) -> Option<Vec<JsonPath>> {
+    let texts = match &given.value {
+        Literal::Text(text) => vec![spanned(text, given.span, given.source.clone())],
+        Literal::List(texts) => texts.clone(),
+        Literal::Null => Vec::new(),
+    };
+    if texts.is_empty() && given.whole {
+        let problem = Problem::new(given.span, "the list of paths is empty");
+        problems.add(problem.expected("at least one path, such as `[updated_at, created_at]`"));
+    }
+    let read: Vec<Option<JsonPath>> = texts.iter().map(|text| path(text, problems)).collect();
+    let paths: Option<Vec<JsonPath>> = read.into_iter().collect();
+    paths.filter(|paths| !paths.is_empty())
+}
+
+/// How versions are spelled: a name, or a pattern of strftime. Left out, it is `auto`.
+pub(super) fn version_format(text: Option<&Spanned<String>>, problems: &Problems) -> Option<VersionFormat> {
+    let Some(text) = text else { return Some(VersionFormat::default()) };
+    match text.parse() {
+        Ok(format) => Some(format),
+        Err(error @ FormatError::Unknown(_)) => {
+            let problem = unusable(text, error).expected(format!(
+                "one of {}, or a pattern such as `%d.%m.%Y %H:%M`",
+                listed(VersionFormat::NAMES)
+            ));
+            problems.add(problem.meant(text, VersionFormat::NAMES));
+            None
+        }
+        Err(error) => {
+            problems.add(unusable(text, error));
+            None
+        }
+    }
 }
 
 /// Reads a text by its type's own rules and words.

@@ -14,7 +14,10 @@ use super::{
     place::header,
 };
 use crate::{
-    config::account::{Auth, ClientAuth, Grant, OAuth2},
+    config::{
+        account::{Auth, ClientAuth, Grant, OAuth2},
+        stream::RecordFormat,
+    },
     domain::{clock::Clock, instant::Instant, retry_after},
 };
 
@@ -149,7 +152,7 @@ fn read(answer: &Answer, asked_at: Instant, secrets: &Secrets) -> Result<Granted
         _ => return Err(refused(&answered, status, members.as_ref(), text, secrets)),
     }
     let Some(members) = members else {
-        let what = if is_html(text, header(&answer.headers, "content-type").as_deref()) {
+        let what = if is_html(text, header(&answer.headers, "content-type").as_deref(), RecordFormat::Json) {
             "a web page where a token should be: a login, a proxy, or a wrong `token_url`"
         } else if text.trim().is_empty() {
             "an empty body where a token should be"

@@ -9,6 +9,7 @@ use crate::{
         content::{Hash, content_hash},
         json_path::JsonPath,
         key::RecordKey,
+        version_field::VersionField,
         walk::Mark,
     },
 };
@@ -22,7 +23,8 @@ fn mark(row: &RawValue, stream: &Stream, ignored: &[JsonPath]) -> Mark {
     let text = Hash::of(row.get().as_bytes());
     let Some(key) = key(row, stream) else { return Mark::of_text(text) };
     let version = stream.incremental.as_ref().and_then(|incremental| {
-        let value = at(&incremental.field, row)?;
+        let mut values = incremental.field.paths().iter().filter_map(|path| at(path, row));
+        let value = values.find(VersionField::holds)?;
         incremental.format.read(&value, incremental.timezone.as_ref()).ok().flatten()
     });
     let content = || serde_json::from_str(row.get()).map_or(text, |record| content_hash(&record, ignored));

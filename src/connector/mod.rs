@@ -21,6 +21,7 @@ mod tokens;
 mod verdict;
 mod wait;
 
+pub use body::records::read_one;
 pub use http::{Http, HttpError, HttpOptions};
 pub use reader::{Page, PageReader, ReadError};
 pub use tokens::Tokens;

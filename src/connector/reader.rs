@@ -13,7 +13,8 @@ use url::Url;
 use super::{
     auth::Secrets,
     body::{
-        records::{self, RecordsError, Rows, too_many_bad},
+        list::{List, list},
+        records::{Reading, RecordsError, too_many_bad},
         text::decode,
     },
     http::{Answer, Call, Http, HttpError},
@@ -51,6 +52,8 @@ pub struct Page {
     pub records: Vec<SeenRecord>,
     /// Its records that could not be read.
     pub quarantined: Vec<QuarantinedRecord>,
+    /// How many were left out for want of a version.
+    pub skipped: u64,
     /// Its rows as they came, before the filter.
     pub rows: usize,
     /// The highest version among its rows.
@@ -233,8 +236,9 @@ impl PageReader {
             let answered_at = self.clock.now();
             let Answer { url: from, status, headers, body, begun_at } = answer;
             let date = date_of(&headers);
-            let text = decode(body, header(&headers, "content-type").as_deref());
-            let reply = Reply::new(status, headers, text, date.unwrap_or(begun_at), &self.secrets);
+            let format = job.stream.records.format;
+            let text = decode(body, header(&headers, "content-type").as_deref(), format);
+            let reply = Reply::new(status, headers, text, date.unwrap_or(begun_at), format, &self.secrets);
             self.heed_quotas(url, &reply)?;
             let verdict = judge(&job.stream, &self.inputs, &reply);
             match verdict {
@@ -308,34 +312,42 @@ impl PageReader {
     fn extract(&mut self, good: &Good) -> Result<Page, ReadError> {
         let url = Some(&good.url);
         let stream = &self.job.stream;
-        let body = good.reply.body.as_deref().unwrap_or(RawValue::NULL);
+        let body = good.reply.json().unwrap_or(RawValue::NULL);
         let failed = |error: RecordsError| {
             let beginning = self.secrets.excerpt(body.get(), 200);
             self.failed(url, &format!("{error}; it begins with `{beginning}`"))
         };
-        let rows = if good.is_empty {
-            Rows { rows: Vec::new(), is_list: true }
-        } else {
-            records::rows(body, stream).map_err(failed)?
+        let list = match &good.reply.body {
+            _ if good.is_empty => List::empty(),
+            Ok(document) => list(document, stream).map_err(failed)?,
+            // The verdict called it data all the same: an empty body that stands for an empty list.
+            Err(_) => List::empty(),
         };
-        let marks = marks::of(&rows.rows, stream, &self.job.ignored);
+        let rows = list.rows().map_err(failed)?;
+        let marks = marks::of(&rows, stream, &self.job.ignored);
         // Where pages overlap, what a page brings again is no record of its own.
-        let fresh: Vec<&RawValue> = rows
-            .rows
+        let fresh: Vec<(usize, &RawValue)> = rows
             .iter()
+            .copied()
+            .enumerate()
             .zip(self.pager.fresh(&marks))
-            .filter_map(|(row, is_fresh)| is_fresh.then_some(*row))
+            .filter_map(|(row, is_fresh)| is_fresh.then_some(row))
             .collect();
-        let fresh = Rows { rows: fresh, is_list: rows.is_list };
-        let read = records::read(&fresh, stream, &self.inputs, good.reply.damaged).map_err(failed)?;
+        let reading = Reading {
+            job: &self.job,
+            inputs: &self.inputs,
+            damaged: good.reply.damaged,
+            unread_since: good.source_time,
+        };
+        let read = reading.page(&fresh, &list).map_err(failed)?;
         let (all, bad) =
-            (self.rows.saturating_add(fresh.rows.len()), self.bad.saturating_add(read.quarantined.len()));
+            (self.rows.saturating_add(fresh.len()), self.bad.saturating_add(read.quarantined.len()));
         if let Some(first) = read.quarantined.first().filter(|_| too_many_bad(bad, all)) {
             return Err(failed(RecordsError::TooManyBad { bad, rows: all, reason: first.reason.clone() }));
         }
         let stops = stops(stream, &self.inputs, &good.reply)
             .map_err(|error| self.failed(url, &format!("`stop_condition` fails: {error}")))?;
-        let (headers, rows, marks) = (&good.reply.headers, &rows.rows, &marks);
+        let (headers, rows, marks) = (&good.reply.headers, &rows, &marks);
         let facts = PageFacts { url: &good.url, body, headers, rows, marks, stops };
         if let Err(error) = self.pager.advance(&facts) {
             return Err(self.failed(url, &error.to_string()));
@@ -353,6 +365,7 @@ impl PageReader {
             number: self.number.saturating_add(1),
             records: read.records,
             quarantined: read.quarantined,
+            skipped: read.skipped,
             rows: rows.len(),
             max_version: read.max_version,
             asked_at: good.asked_at,

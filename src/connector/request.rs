@@ -112,6 +112,6 @@ pub fn headers_of(stream: &Stream, values: &Values) -> Result<HeaderMap, Request
             headers.append(&header, HeaderValue::from_str(&value).map_err(|_| refused())?);
         }
     }
-    headers.entry(ACCEPT).or_insert(HeaderValue::from_static("application/json"));
+    headers.entry(ACCEPT).or_insert(HeaderValue::from_static(stream.records.format.accept()));
     Ok(headers)
 }

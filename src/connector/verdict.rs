@@ -9,13 +9,16 @@ use serde_json::{Value, value::RawValue};
 
 use super::{
     auth::Secrets,
-    body::text::{Text, is_html},
+    body::{
+        document::{self, Document, DocumentError},
+        text::{Text, is_html},
+    },
     place::header,
     wait::wait_by,
 };
 use crate::{
     config::{
-        stream::{ErrorAction, ErrorRule, Missing, Stream, WaitRule},
+        stream::{ErrorAction, ErrorRule, Missing, RecordFormat, Stream, WaitRule},
         template::{TemplateError, template_value},
     },
     domain::{backoff::Plea, instant::Instant, retry_after},
@@ -57,7 +60,7 @@ pub enum Verdict {
     },
 }
 
-/// An answer, read as JSON.
+/// An answer, read as one JSON document whatever its format.
 #[derive(Debug)]
 pub struct Reply {
     /// Its status.
@@ -65,27 +68,49 @@ pub struct Reply {
     /// Its headers.
     pub headers: HeaderMap,
     /// Its body.
-    pub body: Result<Box<RawValue>, serde_json::Error>,
+    pub body: Result<Document, DocumentError>,
     /// The encoding that some bytes of the body did not fit.
     pub damaged: Option<&'static str>,
     /// The source's time of day when it answered; ours where it does not tell.
     pub now: Instant,
     is_empty: bool,
     is_html: bool,
+    /// The body of an answer that is JSON where the stream has another format: sources tell their errors so.
+    aside: Option<Box<RawValue>>,
     /// What came, in a few words and without secrets.
     answered: String,
 }
 
 impl Reply {
     /// Reads an answer's text. The text itself becomes the body; a reason shows its beginning only.
-    pub fn new(status: StatusCode, headers: HeaderMap, text: Text, now: Instant, secrets: &Secrets) -> Self {
+    pub fn new(
+        status: StatusCode,
+        headers: HeaderMap,
+        text: Text,
+        now: Instant,
+        format: RecordFormat,
+        secrets: &Secrets,
+    ) -> Self {
         let excerpt = secrets.excerpt(&text.text, SHOWN);
         let shown = if excerpt.is_empty() { "nothing".to_owned() } else { format!("`{excerpt}`") };
+        let content_type = header(&headers, "content-type");
+        let is_json = content_type.as_ref().is_some_and(|kind| kind.to_ascii_lowercase().contains("json"));
+        let is_aside = match format {
+            RecordFormat::Json => false,
+            // Its lines are JSON, and its content type often says no more than that.
+            RecordFormat::Ndjson => !status.is_success(),
+            RecordFormat::Csv { .. } | RecordFormat::Xml => is_json || !status.is_success(),
+        };
+        let aside = is_aside.then(|| RawValue::from_string(text.text.clone()).ok()).flatten();
         Self {
             is_empty: text.text.trim().is_empty(),
-            is_html: is_html(&text.text, header(&headers, "content-type").as_deref()),
+            is_html: is_html(&text.text, content_type.as_deref(), format),
             answered: format!("answered {status} with {shown}"),
-            body: RawValue::from_string(text.text),
+            body: match aside {
+                Some(_) => Err(DocumentError::Other(format.name())),
+                None => document::read(text.text, format),
+            },
+            aside,
             damaged: text.damaged,
             status,
             headers,
@@ -93,9 +118,9 @@ impl Reply {
         }
     }
 
-    /// Its body; `None` where it is not JSON.
+    /// Its document, or the JSON that stands in the place of one.
     pub fn json(&self) -> Option<&RawValue> {
-        self.body.as_deref().ok()
+        self.body.as_ref().map(|document| &*document.json).ok().or(self.aside.as_deref())
     }
 
     fn retry_after(&self) -> Option<Duration> {
@@ -200,11 +225,17 @@ fn by_nature(stream: &Stream, reply: &Reply) -> Verdict {
         // Also under `text/html`, which careless servers write on everything.
         Ok(_) => Verdict::Data,
         Err(_) if reply.is_html => {
-            retry("a web page where JSON should be: a login, a proxy, or a wrong base URL")
+            retry("a web page where data should be: a login, a proxy, or a wrong base URL")
         }
         Err(_) if status == 204 && stream.records.missing == Missing::Empty => Verdict::Data,
+        Err(DocumentError::Csv(_) | DocumentError::Ndjson) if reply.is_empty => {
+            match stream.records.missing {
+                Missing::Empty => Verdict::Data,
+                Missing::Fail => retry("an empty body is not an empty list"),
+            }
+        }
         Err(_) if reply.is_empty => retry("an empty body is not an empty list"),
-        Err(error) => retry(&format!("it is not JSON ({error})")),
+        Err(error) => retry(&error.to_string()),
     }
 }
 

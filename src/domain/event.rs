@@ -9,7 +9,7 @@ use super::{
     decide::Decision,
     instant::Instant,
     key::RecordKey,
-    numbers,
+    numbers::Numbers,
     version::{Version, VersionFormat},
 };
 
@@ -65,6 +65,8 @@ pub struct EventSource {
     pub stream: String,
     /// How the job's versions are shown.
     pub format: VersionFormat,
+    /// How large integers go out.
+    pub numbers: Numbers,
 }
 
 /// An event ready to be stored in the outbox.
@@ -117,7 +119,7 @@ impl Event {
     /// Makes the event of one change. Fails only where the record's own text is not JSON.
     pub fn new(source: &EventSource, change: &Change<'_>) -> Result<Self, serde_json::Error> {
         let id = event_id(source, change);
-        let data = numbers::javascript_safe(change.data);
+        let data = source.numbers.spelled(change.data);
         let body = serde_json::to_string(&Body {
             id: &id,
             r#type: change.kind.event_type(),
@@ -162,6 +164,7 @@ mod tests {
             connector: "github".into(),
             stream: "issues".into(),
             format: VersionFormat::Iso8601,
+            numbers: Numbers::Safe,
         }
     }
 

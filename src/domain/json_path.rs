@@ -53,6 +53,17 @@ impl JsonPath {
         Ok(Some(here))
     }
 
+    /// The place around the one that this path names. `None` where it is missing, and where the path names
+    /// the whole or a part of the whole: around that there is nothing to be missing.
+    pub fn find_parent<'a>(&self, json: &'a RawValue) -> Result<Option<&'a RawValue>, serde_json::Error> {
+        match self.steps.split_last() {
+            Some((_, parent)) if !parent.is_empty() => {
+                Self { steps: parent.to_vec(), text: self.text.clone() }.find(json)
+            }
+            _ => Ok(None),
+        }
+    }
+
     /// The place this path names in a parsed value.
     pub fn find_in<'a>(&self, value: &'a Value) -> Option<&'a Value> {
         self.steps.iter().try_fold(value, |here, step| match step {
@@ -257,6 +268,22 @@ mod tests {
         }
         assert_eq!(find("$", "[1]").as_deref(), Some("[1]"));
         assert_eq!(find("$[0]", "[1]").as_deref(), Some("1"));
+    }
+
+    #[test]
+    fn a_path_knows_what_stands_around_its_place() {
+        let raw: &RawValue = serde_json::from_str(r#"{"a":{"b":""},"c":null}"#).unwrap();
+        let cases = [
+            ("$.a.b.x", Some("\"\"")),
+            ("$.a.x", Some(r#"{"b":""}"#)),
+            ("$.x.y", None),
+            ("$.a", None),
+            ("$", None),
+        ];
+        for (path, expected) in cases {
+            let found = path.parse::<JsonPath>().unwrap().find_parent(raw).unwrap();
+            assert_eq!(found.map(RawValue::get), expected, "{path}");
+        }
     }
 
     #[test]

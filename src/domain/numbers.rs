@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 /// The largest integer that JavaScript holds exactly: 2^53 - 1.
@@ -41,9 +42,30 @@ pub fn canonical(number: &str) -> String {
     }
 }
 
+/// How integers that JavaScript would round go out in events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Numbers {
+    /// As strings, so that n8n sees every digit.
+    #[default]
+    Safe,
+    /// As the source wrote them, for receivers that read them whole.
+    Raw,
+}
+
+impl Numbers {
+    /// A record's text as it goes out.
+    pub fn spelled(self, json: &RawValue) -> Cow<'_, str> {
+        match self {
+            Self::Safe => javascript_safe(json),
+            Self::Raw => Cow::Borrowed(json.get()),
+        }
+    }
+}
+
 /// The JSON text with every integer beyond ±(2^53 - 1) written as a string, since n8n (JavaScript) would
 /// round it. Everything else stays byte for byte.
-pub fn javascript_safe(json: &RawValue) -> Cow<'_, str> {
+fn javascript_safe(json: &RawValue) -> Cow<'_, str> {
     let text = json.get();
     let bytes = text.as_bytes();
     let mut out = String::new();

@@ -180,7 +180,7 @@ fn sent_kind(decision: Decision, record: &SeenRecord, rules: &PageRules) -> Opti
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::version::VersionFormat;
+    use crate::domain::{numbers::Numbers, version::VersionFormat};
 
     const NOW: Instant = Instant::from_seconds(12);
 
@@ -210,6 +210,7 @@ mod tests {
                 connector: "c".into(),
                 stream: "s".into(),
                 format: VersionFormat::Integer,
+                numbers: Numbers::Safe,
             },
         }
     }

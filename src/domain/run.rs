@@ -69,6 +69,8 @@ pub struct Counts {
     pub unchanged: u64,
     pub stale: u64,
     pub quarantined: u64,
+    /// Records without a version, left out because the job says so.
+    pub skipped: u64,
     pub events: u64,
 }
 
@@ -96,6 +98,7 @@ impl std::ops::AddAssign for Counts {
         self.unchanged += other.unchanged;
         self.stale += other.stale;
         self.quarantined += other.quarantined;
+        self.skipped += other.skipped;
         self.events += other.events;
     }
 }

@@ -8,18 +8,21 @@ use jiff::{
     fmt::{rfc2822, strtime},
     tz::TimeZone,
 };
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::instant::Instant;
+use super::{
+    fixed_point::{decimals, millionths, scaled},
+    instant::Instant,
+    version_pattern::{Pattern, Told},
+};
 
-/// A cursor value: microseconds since 1970, or the integer itself where the format is `integer`.
+/// A cursor value: microseconds since 1970, the integer itself where the format is `integer`, and millionths
+/// where it is `decimal`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(pub i64);
 
 /// How a source spells its cursor values.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum VersionFormat {
     /// RFC 3339, RFC 2822 or an epoch told by its size.
     #[default]
@@ -38,6 +41,11 @@ pub enum VersionFormat {
     EpochUs,
     /// Any growing whole number: a revision or an id.
     Integer,
+    /// Any growing number of up to six decimals, such as Slack's `ts`: told apart to the last digit, and no
+    /// point in time.
+    Decimal,
+    /// A pattern of strftime.
+    Pattern(Pattern),
 }
 
 /// Why a cursor value could not be read.
@@ -52,13 +60,17 @@ pub enum VersionError {
         /// The value, shortened.
         value: String,
         /// The declared format.
-        format: &'static str,
+        format: String,
     },
 }
 
 impl VersionFormat {
-    /// The name as YAML has it.
-    pub const fn name(self) -> &'static str {
+    /// The names of the formats that have one.
+    pub const NAMES: [&str; 9] =
+        ["auto", "iso8601", "date", "rfc2822", "epoch_s", "epoch_ms", "epoch_us", "integer", "decimal"];
+
+    /// The name, or the pattern, as YAML has it.
+    pub fn name(&self) -> &str {
         match self {
             Self::Auto => "auto",
             Self::Iso8601 => "iso8601",
@@ -68,18 +80,26 @@ impl VersionFormat {
             Self::EpochMs => "epoch_ms",
             Self::EpochUs => "epoch_us",
             Self::Integer => "integer",
+            Self::Decimal => "decimal",
+            Self::Pattern(pattern) => pattern.as_str(),
         }
     }
 
     /// Whether versions of this format are points in time.
-    pub const fn is_time(self) -> bool {
-        !matches!(self, Self::Integer)
+    pub const fn is_time(&self) -> bool {
+        !matches!(self, Self::Integer | Self::Decimal)
+    }
+
+    /// Whether versions of this format can be asked for in `other`: both must count the same thing.
+    pub fn can_be_asked_for_as(&self, other: &Self) -> bool {
+        self.is_time() == other.is_time() && (self.is_time() || self == other)
     }
 
     /// The coarsest step that this format can spell, in version units: what a bound is floored to.
-    pub const fn precision(self) -> i64 {
+    pub const fn precision(&self) -> i64 {
         match self {
-            Self::Integer | Self::EpochUs => 1,
+            Self::Integer | Self::Decimal | Self::EpochUs => 1,
+            Self::Pattern(pattern) => pattern.precision(),
             Self::EpochMs => 1_000,
             Self::Date => 86_400_000_000,
             Self::Auto | Self::Iso8601 | Self::Rfc2822 | Self::EpochS => 1_000_000,
@@ -87,7 +107,7 @@ impl VersionFormat {
     }
 
     /// Reads a cursor value. Null, the empty text and dates of zeros are `None`: no version.
-    pub fn read(self, value: &Value, zone: Option<&TimeZone>) -> Result<Option<Version>, VersionError> {
+    pub fn read(&self, value: &Value, zone: Option<&TimeZone>) -> Result<Option<Version>, VersionError> {
         let text = match value {
             Value::Null => return Ok(None),
             Value::String(text) => text.trim().to_owned(),
@@ -116,16 +136,32 @@ impl VersionFormat {
             Self::EpochS => scaled(&text, 6),
             Self::EpochMs => scaled(&text, 3),
             Self::EpochUs | Self::Integer => scaled(&text, 0),
+            // A digit that is cut off could be the one by which two versions differ.
+            Self::Decimal => scaled(&text, 6).filter(|_| decimals(&text) <= 6),
+            Self::Pattern(pattern) => {
+                return match pattern.read(&text) {
+                    Some(Told::Instant(instant)) => Ok(Some(instant_version(instant))),
+                    Some(Told::Local(local)) => {
+                        in_zone(local, &text, zone).map(|instant| Some(instant_version(instant)))
+                    }
+                    None => Err(self.unreadable(&text)),
+                };
+            }
         };
         version.map(|version| Some(Version(version))).ok_or_else(|| self.unreadable(&text))
     }
 
     /// Spells a version as a request parameter, cut to the format's precision, in `zone` where it matters.
-    pub fn write(self, version: Version, zone: Option<&TimeZone>) -> Value {
+    pub fn write(&self, version: Version, zone: Option<&TimeZone>) -> Value {
         let timestamp = Instant::from_micros(version.0).timestamp();
         let zoned = || timestamp.to_zoned_datetime(zone.cloned().unwrap_or(TimeZone::UTC));
         match self {
             Self::Integer | Self::EpochUs => Value::from(version.0),
+            Self::Decimal => Value::from(millionths(version.0)),
+            Self::Pattern(pattern) => {
+                let zone = zone.cloned().unwrap_or(TimeZone::UTC);
+                Value::from(pattern.write(Instant::from_micros(version.0), zone))
+            }
             Self::EpochMs => Value::from(version.0.div_euclid(1_000)),
             Self::EpochS => Value::from(version.0.div_euclid(1_000_000)),
             Self::Date => Value::from(zoned().date().to_string()),
@@ -139,17 +175,18 @@ impl VersionFormat {
         }
     }
 
-    /// A version as people and events see it: an RFC 3339 instant, or the integer.
-    pub fn show(self, version: Version) -> Value {
-        if self.is_time() {
-            Value::from(Instant::from_micros(version.0).to_string())
-        } else {
-            Value::from(version.0)
+    /// A version as people and events see it: an RFC 3339 instant, the integer, or the decimal as a text, so
+    /// that nobody rounds it.
+    pub fn show(&self, version: Version) -> Value {
+        match self {
+            Self::Integer => Value::from(version.0),
+            Self::Decimal => Value::from(millionths(version.0)),
+            _ => Value::from(Instant::from_micros(version.0).to_string()),
         }
     }
 
-    fn unreadable(self, value: &str) -> VersionError {
-        VersionError::Unreadable { value: value.chars().take(80).collect(), format: self.name() }
+    fn unreadable(&self, value: &str) -> VersionError {
+        VersionError::Unreadable { value: value.chars().take(80).collect(), format: self.name().to_owned() }
     }
 }
 
@@ -160,22 +197,6 @@ fn instant_version(instant: Instant) -> Version {
 fn looks_numeric(text: &str) -> bool {
     let unsigned = text.strip_prefix('-').unwrap_or(text);
     unsigned.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
-}
-
-/// A decimal text times ten to the power of `places`, cut towards the past.
-fn scaled(text: &str, places: usize) -> Option<i64> {
-    let (negative, unsigned) = match text.strip_prefix('-') {
-        Some(rest) => (true, rest),
-        None => (false, text),
-    };
-    let (whole, fraction) = unsigned.split_once('.').unwrap_or((unsigned, ""));
-    if whole.is_empty() || !(whole.bytes().chain(fraction.bytes())).all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    let kept: String = fraction.chars().chain(std::iter::repeat('0')).take(places).collect();
-    let lost = fraction.chars().skip(places).any(|digit| digit != '0');
-    let magnitude: i64 = format!("{whole}{kept}").parse().ok()?;
-    Some(if negative { -magnitude - i64::from(lost) } else { magnitude })
 }
 
 /// Epoch units told by size: below 1e11 seconds, 1e14 milliseconds, 1e17 microseconds, else nanoseconds.
@@ -216,9 +237,40 @@ fn in_zone(local: civil::DateTime, text: &str, zone: Option<&TimeZone>) -> Resul
 mod tests {
     use super::*;
 
-    fn read(format: VersionFormat, value: &Value) -> Result<Option<String>, VersionError> {
+    fn read(format: &VersionFormat, value: &Value) -> Result<Option<String>, VersionError> {
         let version = format.read(value, None)?;
         Ok(version.map(|version| format.show(version).to_string().trim_matches('"').to_owned()))
+    }
+
+    fn pattern(text: &str) -> VersionFormat {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_decimal_keeps_every_digit_and_refuses_what_it_cannot_keep() {
+        let read = |text: &str| VersionFormat::Decimal.read(&Value::from(text), None);
+        let version = read("1512085950.000216").unwrap().unwrap();
+        assert_eq!(VersionFormat::Decimal.show(version), "1512085950.000216");
+        assert_eq!(VersionFormat::Decimal.write(version, None), "1512085950.000216");
+        assert!(read("1512085950.0002160").is_ok() && read("1512085950.0002161").is_err());
+    }
+
+    #[test]
+    fn patterns_are_read_and_written_in_the_declared_zone() {
+        let zagreb = TimeZone::get("Europe/Zagreb").unwrap();
+        let local = pattern("%d.%m.%Y %H:%M");
+        let text = Value::from("01.07.2024 02:30");
+        assert_eq!(local.read(&text, None), Err(VersionError::NoZone("01.07.2024 02:30".to_owned())));
+        let version = local.read(&text, Some(&zagreb)).unwrap().unwrap();
+        assert_eq!(local.show(version), "2024-07-01T00:30:00Z");
+        assert_eq!(local.write(version, Some(&zagreb)), text);
+        assert_eq!(local.write(version, None), "01.07.2024 00:30");
+        assert!(local.read(&Value::from("2024-07-01"), Some(&zagreb)).is_err());
+        let zoned = pattern("%Y%m%dT%H%M%S%z");
+        let version = zoned.read(&Value::from("20240701T023000+0200"), None).unwrap().unwrap();
+        assert_eq!(zoned.show(version), "2024-07-01T00:30:00Z");
+        let day = pattern("%Y%m%d").read(&Value::from(20_240_701), Some(&zagreb)).unwrap().unwrap();
+        assert_eq!(zoned.show(day), "2024-06-30T22:00:00Z");
     }
 
     #[test]
@@ -241,24 +293,24 @@ mod tests {
         ];
         for (text, expected) in cases {
             assert_eq!(
-                read(VersionFormat::Auto, &Value::from(text)),
+                read(&VersionFormat::Auto, &Value::from(text)),
                 Ok(Some(expected.to_owned())),
                 "{text}"
             );
         }
         let number: Value = serde_json::from_str("1704067200.25").unwrap();
-        assert_eq!(read(VersionFormat::EpochS, &number), Ok(Some("2024-01-01T00:00:00.25Z".to_owned())));
+        assert_eq!(read(&VersionFormat::EpochS, &number), Ok(Some("2024-01-01T00:00:00.25Z".to_owned())));
     }
 
     #[test]
     fn c22_nothing_is_no_version_and_garbage_is_an_error() {
         for value in [Value::Null, Value::from(""), Value::from("0000-00-00 00:00:00")] {
-            assert_eq!(read(VersionFormat::Auto, &value), Ok(None));
+            assert_eq!(read(&VersionFormat::Auto, &value), Ok(None));
         }
-        assert!(read(VersionFormat::Auto, &Value::from("not a date")).is_err());
-        assert!(read(VersionFormat::EpochS, &Value::from("12x")).is_err());
-        assert!(read(VersionFormat::Integer, &Value::from("99999999999999999999")).is_err());
-        let zoneless = read(VersionFormat::Auto, &Value::from("2024-01-01 00:00:00"));
+        assert!(read(&VersionFormat::Auto, &Value::from("not a date")).is_err());
+        assert!(read(&VersionFormat::EpochS, &Value::from("12x")).is_err());
+        assert!(read(&VersionFormat::Integer, &Value::from("99999999999999999999")).is_err());
+        let zoneless = read(&VersionFormat::Auto, &Value::from("2024-01-01 00:00:00"));
         assert_eq!(zoneless, Err(VersionError::NoZone("2024-01-01 00:00:00".to_owned())));
     }
 
@@ -276,6 +328,10 @@ mod tests {
     fn c20_versions_order_as_values_and_not_as_text() {
         let pairs = [
             (VersionFormat::Integer, "9", "10"),
+            (VersionFormat::Decimal, "1512085950.000216", "1512085950.000217"),
+            (VersionFormat::Decimal, "9.5", "10.25"),
+            (VersionFormat::Decimal, "-2", "-1.999999"),
+            (pattern("%d.%m.%Y %H:%M%z"), "31.01.2026 10:00+0000", "01.02.2026 10:30+0100"),
             (VersionFormat::Auto, "2026-07-29T10:06:55.172Z", "2026-07-29 10:11:21Z"),
             (VersionFormat::Auto, "2026-07-29T10:06:35Z", "2026-07-29T10:06:35.063Z"),
             (VersionFormat::Auto, "2025-04-17T01:00:00+02:00", "2025-04-17T00:30:00+00:00"),

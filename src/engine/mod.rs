@@ -1,9 +1,11 @@
 //! One run: plan the window, fetch, decide, commit, advance. The engine holds no state of its own; what a
 //! run knows is in the store or in the run itself.
 
+mod accept;
 mod report;
 mod run;
 mod walk;
 
+pub use accept::Accepted;
 pub use report::RunReport;
 pub use run::{Engine, Trigger};

@@ -59,14 +59,24 @@ impl RunReport {
 
     /// Writes the report to the log: quietly where nothing was new, loudly where it failed.
     pub fn log(&self) {
-        let Counts { records, created, updated, deleted, restored, unchanged, stale, quarantined, events } =
-            self.counts;
+        let Counts {
+            records,
+            created,
+            updated,
+            deleted,
+            restored,
+            unchanged,
+            stale,
+            quarantined,
+            skipped,
+            events,
+        } = self.counts;
         let reason = self.reason.as_deref().unwrap_or_default();
         macro_rules! at {
             ($level:ident, $message:literal) => {
                 tracing::$level!(
                     job = %self.job, status = self.status.name(), requests = self.requests, pages = self.pages,
-                    records, created, updated, deleted, restored, unchanged, stale, quarantined, events,
+                    records, created, updated, deleted, restored, unchanged, stale, quarantined, skipped, events,
                     reason, $message
                 )
             };

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// How long a lease lasts without renewal: what a job waits after its worker was killed.
-const LEASE: Duration = Duration::from_secs(30);
+pub(super) const LEASE: Duration = Duration::from_secs(30);
 const RENEW_EVERY: Duration = Duration::from_secs(10);
 
 /// Runs jobs.

@@ -192,6 +192,7 @@ impl<'a> Walk<'a> {
                 rules: self.rules(source, &page, now.silence),
                 records: page.records.into(),
                 quarantined: page.quarantined,
+                skipped: page.skipped,
                 destination: self.job.destination.name.clone(),
             };
             let outcome = self.engine.store.commit_page(self.lease, &commit).await?;
@@ -262,6 +263,7 @@ impl<'a> Walk<'a> {
             connector: self.job.account.connector.clone(),
             stream: self.job.stream_name.clone(),
             format: self.job.version_format(),
+            numbers: self.job.numbers,
         }
     }
 

@@ -9,6 +9,7 @@ mod job;
 mod open;
 mod outbox;
 mod page;
+mod quarantine;
 mod rows;
 mod run;
 mod sql_store;
@@ -24,9 +25,10 @@ use std::{fmt::Debug, sync::Arc, time::Duration};
 use async_trait::async_trait;
 
 use crate::domain::{
+    content::Hash,
     instant::Instant,
     page::{PageRules, SeenRecord},
-    run::RunKind,
+    run::{Counts, RunKind},
     version::Version,
 };
 
@@ -82,7 +84,7 @@ pub trait Store: Debug + Send + Sync {
     /// only then is the page decided; rows whose fingerprint is known are neither read nor written, unless
     /// they are deleted or provisional.
     ///
-    /// `records` counts quarantined records too, and is the sum of the other counts less `events`. A page
+    /// `records` counts quarantined and skipped records too, and is the sum of the other counts less `events`. A page
     /// number that the run has counted before adds only what it changes this time.
     async fn commit_page(&self, lease: &JobLease, page: &PageCommit) -> Result<PageOutcome, StoreError>;
 
@@ -95,7 +97,8 @@ pub trait Store: Debug + Send + Sync {
     ) -> Result<(), StoreError>;
 
     /// Closes a run and moves the watermark, in one transaction that holds the job's lease row. A failure
-    /// at the source is counted; a complete run forgets those before it.
+    /// at the source is counted; a complete run forgets those before it. While a record of the job is
+    /// quarantined, `complete_through` moves no further than to the moment its page was asked for.
     async fn finish_run(&self, lease: &JobLease, run: RunId, end: &RunEnd) -> Result<(), StoreError>;
 
     /// Turns the waiting events of a job over to the destination that it names now; returns how many were
@@ -124,6 +127,26 @@ pub trait Store: Debug + Send + Sync {
 
     /// The instant up to which an account may not ask.
     async fn held_until(&self, account: &str) -> Result<Option<Instant>, StoreError>;
+
+    /// The job's records that could not be read and are not settled, oldest first.
+    async fn quarantined(&self, job: JobId) -> Result<Vec<QuarantineView>, StoreError>;
+
+    /// The text of such a record; `None` where it is not listed any more.
+    async fn quarantined_text(&self, job: JobId, id: Hash) -> Result<Option<String>, StoreError>;
+
+    /// Decides such a record, the only one of `page`, by the rules of [`Store::commit_page`], and takes it
+    /// off the list, in one transaction that holds the job's lease row. `None`, and nothing is written, where
+    /// it is not listed any more. No run counts it. A page without records only takes it off.
+    async fn accept_quarantined(
+        &self,
+        lease: &JobLease,
+        id: Hash,
+        page: &PageCommit,
+    ) -> Result<Option<Counts>, StoreError>;
+
+    /// Takes such a record off the list for as long as its text stays the same; `false` where it is not
+    /// listed.
+    async fn skip_quarantined(&self, job: JobId, id: Hash) -> Result<bool, StoreError>;
 
     /// The account's access token, as it was stored last.
     async fn account_token(&self, account: &str) -> Result<Option<StoredToken>, StoreError>;
@@ -162,6 +185,8 @@ pub struct PageCommit {
     pub records: Arc<[SeenRecord]>,
     /// Its records that could not be read.
     pub quarantined: Vec<QuarantinedRecord>,
+    /// How many of its records were left out for want of a version.
+    pub skipped: u64,
     /// How it is decided.
     pub rules: PageRules,
     /// The destination of its events.

@@ -129,6 +129,7 @@ fn sqlite_migrations() -> Migrator {
         migration(1, "start", include_str!("../../migrations/sqlite/0001_start.sql")),
         migration(2, "failures", include_str!("../../migrations/sqlite/0002_failures.sql")),
         migration(3, "token", include_str!("../../migrations/sqlite/0003_token.sql")),
+        migration(4, "quarantine", include_str!("../../migrations/sqlite/0004_quarantine.sql")),
     ])
 }
 
@@ -137,6 +138,7 @@ fn postgres_migrations() -> Migrator {
         migration(1, "start", include_str!("../../migrations/postgres/0001_start.sql")),
         migration(2, "failures", include_str!("../../migrations/postgres/0002_failures.sql")),
         migration(3, "token", include_str!("../../migrations/postgres/0003_token.sql")),
+        migration(4, "quarantine", include_str!("../../migrations/postgres/0004_quarantine.sql")),
     ])
 }
 

@@ -9,20 +9,18 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use super::{
-    JobLease, PageCommit, PageOutcome, QuarantinedRecord, StoreError, account,
-    dialect::{Dialect, sql, without_nul},
-    job, outbox, rows,
+    JobLease, PageCommit, PageOutcome, StoreError, account,
+    dialect::{Dialect, sql},
+    job, outbox, quarantine, rows,
     run::{self, WHOLE},
 };
 use crate::domain::{
-    content::Hash,
-    instant::Instant,
     key::RecordKey,
     page::{RecordWrite, SeenRecord, StoredRecord, decide_page, one_of_each_key},
     run::Counts,
 };
 
-/// Commits one page. `records` counts all that the page held, quarantined ones too, and is the sum of the
+/// Commits one page. `records` counts all that the page held, quarantined and skipped ones too, and is the sum of the
 /// other counts but `events`; of two sightings of one key on the page the one that lost counts as unchanged.
 pub(super) async fn commit<DB: Dialect>(
     db: &mut DB::Connection,
@@ -32,15 +30,17 @@ pub(super) async fn commit<DB: Dialect>(
     job::hold::<DB>(db, lease).await?;
     let counts = Counts {
         quarantined: page.quarantined.len() as u64,
-        records: (page.records.len() + page.quarantined.len()) as u64,
+        skipped: page.skipped,
+        records: (page.records.len() + page.quarantined.len()) as u64 + page.skipped,
         ..decide::<DB>(db, lease, page).await?
     };
-    quarantine::<DB>(db, lease, page).await?;
+    quarantine::insert::<DB>(db, lease, page).await?;
     run::count_page::<DB>(db, lease, page.run, page.number, page.requests, &counts).await?;
     Ok(PageOutcome { counts })
 }
 
-async fn decide<DB: Dialect>(
+/// Decides the records of a page and writes what follows. The job's row must be held.
+pub(super) async fn decide<DB: Dialect>(
     db: &mut DB::Connection,
     lease: &JobLease,
     page: &PageCommit,
@@ -56,6 +56,7 @@ async fn decide<DB: Dialect>(
     let decision = decide_page(&records, &known, &page.rules, account::now::<DB>(db).await?)?;
     write_records::<DB>(db, lease, &decision.writes).await?;
     outbox::insert::<DB>(db, lease.job, &page.destination, &decision.events).await?;
+    quarantine::remove_read::<DB>(db, lease.job, &records).await?;
     let passed_over = (page.records.len() - records.len()) as u64;
     Ok(Counts { unchanged: decision.counts.unchanged + passed_over, ..decision.counts })
 }
@@ -167,54 +168,4 @@ async fn write_records<DB: Dialect>(
     } else {
         Err(StoreError::Inconsistent(format!("{count} of {} records were written", writes.len())))
     }
-}
-
-/// Keeps the records that could not be read, one row for each text: a broken record that comes back with
-/// every poll adds nothing but its count.
-async fn quarantine<DB: Dialect>(
-    db: &mut DB::Connection,
-    lease: &JobLease,
-    page: &PageCommit,
-) -> Result<(), StoreError> {
-    #[derive(Serialize)]
-    struct Broken {
-        raw_hash: String,
-        raw: String,
-        reason: String,
-    }
-    if page.quarantined.is_empty() {
-        return Ok(());
-    }
-    let broken = |record: &QuarantinedRecord| {
-        let raw_hash = Hash::of(record.raw.as_bytes());
-        let raw = hex(record.raw.as_bytes());
-        (raw_hash, Broken { raw_hash: raw_hash.hex(), raw, reason: without_nul(&record.reason) })
-    };
-    // One of each, since no statement may write a row twice.
-    let broken: HashMap<Hash, Broken> = page.quarantined.iter().map(broken).collect();
-    sql::<DB>(
-        "INSERT INTO quarantine (job, partition, raw_hash, raw, reason, run, asked_at, answered_at,
-                                 first_seen_at, last_seen_at)
-         SELECT $1, $2, {unhex}(new.value ->> 'raw_hash'{hex}), {unhex}(new.value ->> 'raw'{hex}),
-                new.value ->> 'reason', $4, $5, $6, {now}, {now}
-         FROM {each}($3{json}) AS new WHERE TRUE
-         ON CONFLICT (job, partition, raw_hash) DO UPDATE SET
-            reason = excluded.reason, run = excluded.run, asked_at = excluded.asked_at,
-            answered_at = excluded.answered_at, last_seen_at = excluded.last_seen_at,
-            times = quarantine.times + 1",
-    )
-    .bind(lease.job.0)
-    .text(WHOLE)
-    .bind(serde_json::to_string(&broken.into_values().collect::<Vec<_>>())?)
-    .bind(page.run.0)
-    .bind(Instant::micros(page.rules.asked_at))
-    .bind(Instant::micros(page.rules.answered_at))
-    .run(db)
-    .await?;
-    Ok(())
-}
-
-fn hex(bytes: &[u8]) -> String {
-    let digit = |half: u8| char::from_digit(u32::from(half), 16).unwrap_or_default();
-    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }

@@ -120,6 +120,7 @@ pub(super) fn run<DB: Dialect>(row: &DB::Row) -> Result<Option<RunView>, StoreEr
             unchanged: count::<DB>(row, "unchanged")?,
             stale: count::<DB>(row, "stale")?,
             quarantined: count::<DB>(row, "quarantined")?,
+            skipped: count::<DB>(row, "skipped")?,
             events: count::<DB>(row, "events")?,
         },
     }))

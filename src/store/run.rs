@@ -4,7 +4,7 @@
 use super::{
     JobLease, NewRun, Progress, RunEnd, RunId, StoreError,
     dialect::{Dialect, sql},
-    job, rows,
+    job, quarantine, rows,
 };
 use crate::domain::{
     instant::Instant,
@@ -106,6 +106,7 @@ pub(super) async fn count_page<DB: Dialect>(
             unchanged = unchanged + CASE WHEN pages < $3 THEN $6 ELSE 0 END,
             stale = stale + CASE WHEN pages < $3 THEN $7 ELSE 0 END,
             quarantined = quarantined + CASE WHEN pages < $3 THEN $8 ELSE 0 END,
+            skipped = skipped + CASE WHEN pages < $3 THEN $14 ELSE 0 END,
             created = created + $9, updated = updated + $10, deleted = deleted + $11,
             restored = restored + $12, events = events + $13,
             pages = CASE WHEN pages < $3 THEN $3 ELSE pages END
@@ -124,6 +125,7 @@ pub(super) async fn count_page<DB: Dialect>(
     .bind(signed(counts.deleted))
     .bind(signed(counts.restored))
     .bind(signed(counts.events))
+    .bind(signed(counts.skipped))
     .run(db)
     .await?;
     if counted == 1 { Ok(()) } else { Err(not_open(run)) }
@@ -190,6 +192,12 @@ async fn move_up<DB: Dialect>(
     watermark: Option<Version>,
     complete_through: Option<Instant>,
 ) -> Result<(), StoreError> {
+    // A record that could not be read may be older than anything the run has seen.
+    let unread_since = quarantine::unread_since::<DB>(db, lease.job).await?;
+    let complete_through = match (complete_through, unread_since) {
+        (Some(through), Some(since)) => Some(through.min(since)),
+        (through, _) => through,
+    };
     sql::<DB>(
         "UPDATE progress SET failures = 0,
             watermark = CASE WHEN watermark > $3 OR $3 IS NULL THEN watermark ELSE $3 END,

@@ -9,10 +9,10 @@ use sqlx::{Connection, Pool};
 
 use super::{
     Attempt, ClaimedEvent, JobId, JobLease, JobRow, JobView, NewRun, NewToken, PageCommit, PageOutcome,
-    Progress, RunEnd, RunId, Store, StoreError, StoredToken, account, dialect::Dialect, job,
-    open::is_retried, outbox, page, run, token, view,
+    Progress, QuarantineView, RunEnd, RunId, Store, StoreError, StoredToken, account, dialect::Dialect, job,
+    open::is_retried, outbox, page, quarantine, run, token, view,
 };
-use crate::domain::{instant::Instant, version::Version};
+use crate::domain::{content::Hash, instant::Instant, run::Counts, version::Version};
 
 /// How often a transaction is done in all where the database undoes it for another one's sake.
 const TRIES: u32 = 5;
@@ -237,6 +237,29 @@ impl<DB: Dialect> Store for SqlStore<DB> {
 
     async fn held_until(&self, account: &str) -> Result<Option<Instant>, StoreError> {
         account::held_until::<DB>(&mut *self.reader().await?, account).await
+    }
+
+    async fn quarantined(&self, job: JobId) -> Result<Vec<QuarantineView>, StoreError> {
+        quarantine::list::<DB>(&mut *self.reader().await?, job).await
+    }
+
+    async fn quarantined_text(&self, job: JobId, id: Hash) -> Result<Option<String>, StoreError> {
+        quarantine::text::<DB>(&mut *self.reader().await?, job, id).await
+    }
+
+    async fn accept_quarantined(
+        &self,
+        lease: &JobLease,
+        id: Hash,
+        page: &PageCommit,
+    ) -> Result<Option<Counts>, StoreError> {
+        let input = (lease.clone(), id, page.clone());
+        self.write(input, |db, (lease, id, page)| Box::pin(quarantine::accept::<DB>(db, lease, *id, page)))
+            .await
+    }
+
+    async fn skip_quarantined(&self, job: JobId, id: Hash) -> Result<bool, StoreError> {
+        self.write((job, id), |db, (job, id)| Box::pin(quarantine::skip::<DB>(db, *job, *id))).await
     }
 
     async fn account_token(&self, account: &str) -> Result<Option<StoredToken>, StoreError> {

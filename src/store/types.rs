@@ -6,6 +6,7 @@ use secrecy::SecretString;
 use serde::Serialize;
 
 use crate::domain::{
+    content::Hash,
     delivery::Next,
     instant::Instant,
     run::{Counts, RunKind, RunStatus},
@@ -91,6 +92,33 @@ pub struct QuarantinedRecord {
     pub raw: String,
     /// Why.
     pub reason: String,
+    /// When its page was asked for, by the source's clock.
+    pub unread_since: Instant,
+}
+
+/// What a person sees of a quarantined record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuarantineView {
+    /// The hash of its text.
+    pub id: Hash,
+    /// Why it could not be read, the last time.
+    pub reason: String,
+    /// The last run that met it.
+    pub run: RunId,
+    /// When the last page that held it was asked for, by our clock.
+    pub asked_at: Instant,
+    /// When that page had been answered, by our clock.
+    pub answered_at: Instant,
+    /// It was first met before the baseline was complete.
+    pub in_baseline: bool,
+    /// When the first page that held it was asked for, by the source's clock.
+    pub unread_since: Instant,
+    /// How many pages held it.
+    pub times: u64,
+    /// When it was first met, by the database's clock.
+    pub first_seen_at: Instant,
+    /// When it was last met, by the database's clock.
+    pub last_seen_at: Instant,
 }
 
 /// What committing a page did.

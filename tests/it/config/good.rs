@@ -8,7 +8,7 @@ use onlynew::{
         catalog,
         job::{FirstRun, Job},
         load, load_str,
-        stream::{PageKind, Place},
+        stream::{PageKind, Place, RecordFormat, Shape},
         template::{Template, template_value},
     },
     domain::{
@@ -17,7 +17,9 @@ use onlynew::{
         event::ChangeKind,
         fires::Schedule,
         instant::Instant,
+        numbers::Numbers,
         version::{Version, VersionFormat},
+        version_field::OnMissingVersion,
     },
 };
 use secrecy::ExposeSecret;
@@ -164,7 +166,7 @@ jobs:
     assert!(matches!(&stream.base_url, Template::Literal(root) if root == "http://127.0.0.1:9000/api"));
     let incremental = stream.incremental.as_ref().expect("it has versions");
     assert_eq!(
-        (incremental.format, incremental.request_format),
+        (incremental.format.clone(), incremental.request_format.clone()),
         (VersionFormat::EpochMs, VersionFormat::Iso8601)
     );
     assert_eq!(incremental.timezone.as_ref().and_then(|zone| zone.iana_name()), Some("Europe/Zagreb"));
@@ -384,6 +386,46 @@ fn aliases_repeat_what_they_name() {
     );
     let config = config(&yaml);
     assert!(Arc::ptr_eq(&config.jobs["again"].account, &config.jobs["third"].account));
+}
+
+#[test]
+fn records_come_in_the_format_and_shape_that_a_source_says() {
+    let records = |records: &str, incremental: &str, changes: &str| {
+        let text = format!(
+            "
+jobs:
+  rows:
+    source:
+      base_url: http://127.0.0.1:9000
+      request: {{path: /rows}}
+      records: {records}
+      primary_key: [id]
+      incremental: {incremental}
+    every: 1m
+    changes: {changes}
+    destination: https://n8n.example.com/webhook/rows
+"
+        );
+        job(&text, "rows")
+    };
+    let job = records(
+        r#"{format: csv, delimiter: "\t"}"#,
+        r#"{field: [updated_at, created_at], format: "%d.%m.%Y %H:%M", timezone: UTC}"#,
+        "{on_missing_version: skip, numbers: raw, ignore_fields: [views]}",
+    );
+    assert_eq!(job.stream.records.format, RecordFormat::Csv { delimiter: b'\t' });
+    assert_eq!((job.on_missing_version, job.numbers), (OnMissingVersion::Skip, Numbers::Raw));
+    let ignored: Vec<String> = job.ignored.iter().map(ToString::to_string).collect();
+    assert_eq!(ignored, ["updated_at", "created_at", "views"]);
+    assert_eq!((job.window.granularity, job.window.precision), (Duration::from_mins(1), 60_000_000));
+    assert_eq!(job.version_format().name(), "%d.%m.%Y %H:%M");
+
+    let job = records("{path: $.rates, entries: {key_as: currency}}", "{field: at, format: decimal}", "{}");
+    assert_eq!(job.stream.records.shape, Shape::Entries { key_as: "currency".to_owned() });
+    assert!(!job.window.is_time && job.window.granularity.is_zero());
+    let job = records("{path: $.rows, columns: $.head}", "{field: at}", "{}");
+    assert_eq!(job.stream.records.shape, Shape::Columns("$.head".parse().expect("a path")));
+    assert_eq!((job.on_missing_version, job.numbers), (OnMissingVersion::Include, Numbers::Safe));
 }
 
 #[test]

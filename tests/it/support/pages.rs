@@ -10,6 +10,7 @@ use onlynew::{
         instant::Instant,
         json_path::JsonPath,
         key::RecordKey,
+        numbers::Numbers,
         page::{PageRules, SeenRecord, Silence},
         run::{Counts, RunKind},
         version::{Version, VersionFormat},
@@ -57,6 +58,7 @@ impl RunningJob {
             requests: u64::from(number),
             records: records.into(),
             quarantined: Vec::new(),
+            skipped: 0,
             rules: PageRules {
                 detect: Detect::Version,
                 ignored: vec!["v".parse::<JsonPath>().unwrap()],
@@ -72,6 +74,7 @@ impl RunningJob {
                     connector: "github".into(),
                     stream: "issues".into(),
                     format: VersionFormat::Integer,
+                    numbers: Numbers::Safe,
                 },
             },
             destination: DESTINATION.into(),
@@ -106,5 +109,9 @@ pub fn record(key: &str, version: i64, content: &str) -> SeenRecord {
 
 /// A record that could not be read.
 pub fn broken(raw: &str, reason: &str) -> QuarantinedRecord {
-    QuarantinedRecord { raw: raw.to_owned(), reason: reason.to_owned() }
+    QuarantinedRecord {
+        raw: raw.to_owned(),
+        reason: reason.to_owned(),
+        unread_since: Instant::from_seconds(5),
+    }
 }
