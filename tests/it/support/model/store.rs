@@ -5,10 +5,10 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use onlynew::{
-    domain::{delivery::Next, instant::Instant, version::Version},
+    domain::{content::Hash, delivery::Next, instant::Instant, run::Counts, version::Version},
     store::{
         Attempt, ClaimedEvent, JobId, JobLease, JobRow, JobView, NewRun, NewToken, PageCommit, PageOutcome,
-        Progress, RunEnd, RunId, Store, StoreError, StoredToken,
+        Progress, QuarantineView, RunEnd, RunId, Store, StoreError, StoredToken,
     },
 };
 
@@ -193,6 +193,10 @@ watched! {
     next_due(destination: &str) -> Option<Duration>;
     hold_account(account: &str, until: Instant, reason: &str) -> ();
     held_until(account: &str) -> Option<Instant>;
+    quarantined(job: JobId) -> Vec<QuarantineView>;
+    quarantined_text(job: JobId, id: Hash) -> Option<String>;
+    accept_quarantined(lease: &JobLease, id: Hash, page: &PageCommit) -> Option<Counts>;
+    skip_quarantined(job: JobId, id: Hash) -> bool;
     account_token(account: &str) -> Option<StoredToken>;
     claim_token(account: &str, number: i64, ttl: Duration) -> bool;
     store_token(account: &str, number: i64, token: &NewToken) -> bool;
