@@ -21,7 +21,8 @@ pub(super) struct Sync {
 }
 
 /// The last line of `sync --json`. `delivered` is what this sync delivered of the job; `pending` and
-/// `dead` are what the job has waiting and given up afterwards.
+/// `dead` are what the job has waiting and given up afterwards; `skipped` stands there only where
+/// `on_missing_version: skip` left records out.
 #[derive(Debug, Serialize)]
 struct Line {
     job: String,
@@ -38,6 +39,7 @@ struct Line {
     unchanged: u64,
     stale: u64,
     quarantined: u64,
+    #[serde(skip_serializing_if = "is_zero")]
     skipped: u64,
     events: u64,
     delivered: u64,
@@ -162,6 +164,11 @@ impl Line {
         lines.extend(delivery_error.map(|error| format!("last delivery error: {error}")));
         lines.join("\n")
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde calls")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// `1 record`, `2 records`.

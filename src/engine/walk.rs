@@ -251,7 +251,11 @@ impl<'a> Walk<'a> {
             settled_until,
             asked_at: page.asked_at,
             answered_at: page.answered_at,
-            tolerance: by_time.then(|| CLOCK_TOLERANCE + window.lookback + window.settle),
+            // Versions are the source's; where its clock is ahead of ours, so far ahead is no future.
+            tolerance: by_time.then(|| {
+                let ahead = page.source_time.since(page.asked_at);
+                CLOCK_TOLERANCE + window.lookback + window.settle + ahead
+            }),
             source: source.clone(),
         }
     }

@@ -25,7 +25,6 @@ async fn sync_answers_with_one_line_of_json(database: Database) {
     let expected = json!({
         "job": "rows", "run": 1, "status": "ok", "kind": "live", "requests": 2, "pages": 2, "records": 2,
         "created": 2, "updated": 0, "deleted": 0, "restored": 0, "unchanged": 0, "stale": 0, "quarantined": 0,
-        "skipped": 0,
         "events": 2, "delivered": 2, "pending": 0, "dead": 0, "watermark": "2026-09-21T10:00:01Z", "reason": null,
     });
     assert_eq!((code, line), (0, expected));

@@ -170,8 +170,8 @@ impl Plan {
         let step = (versions == Versions::Iso && chance(rng, 0.3)).then(|| SECOND * rng.i64(10..=40));
         // Steps are laid by our own clock: one that is an hour ahead makes hundreds of them.
         let skew = match (date, step) {
-            (true, None) => rng.i64(-59..=4_000),
-            (true, Some(_)) => rng.i64(-59..=90),
+            (true, None) => rng.i64(-4_000..=4_000),
+            (true, Some(_)) => rng.i64(-4_000..=90),
             (false, _) => rng.i64(-59..=59),
         };
         Self {
