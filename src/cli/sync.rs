@@ -31,17 +31,8 @@ struct Line {
     kind: RunKind,
     requests: u64,
     pages: u64,
-    records: u64,
-    created: u64,
-    updated: u64,
-    deleted: u64,
-    restored: u64,
-    unchanged: u64,
-    stale: u64,
-    quarantined: u64,
-    #[serde(skip_serializing_if = "is_zero")]
-    skipped: u64,
-    events: u64,
+    #[serde(flatten)]
+    counts: Counts,
     delivered: u64,
     pending: u64,
     dead: u64,
@@ -94,18 +85,6 @@ impl From<Synced> for Line {
             RunStatus::Interrupted => RunStatus::Failed,
             status => status,
         };
-        let Counts {
-            records,
-            created,
-            updated,
-            deleted,
-            restored,
-            unchanged,
-            stale,
-            quarantined,
-            skipped,
-            events,
-        } = report.counts;
         Self {
             job: report.job,
             run: report.run,
@@ -113,16 +92,7 @@ impl From<Synced> for Line {
             kind: report.kind,
             requests: report.requests,
             pages: report.pages,
-            records,
-            created,
-            updated,
-            deleted,
-            restored,
-            unchanged,
-            stale,
-            quarantined,
-            skipped,
-            events,
+            counts: report.counts,
             delivered,
             pending,
             dead,
@@ -134,41 +104,37 @@ impl From<Synced> for Line {
 
 impl Line {
     fn text(&self, delivery_error: Option<&str>) -> String {
+        let Counts { created, updated, deleted, restored, unchanged, stale, quarantined, .. } = self.counts;
         let mut lines = vec![format!(
             "{}: {}, {} in {}: {} new, {} changed, {} deleted, {} restored, {} known",
             self.job,
             self.status.name(),
-            counted(self.records, "record"),
+            counted(self.counts.records, "record"),
             counted(self.pages, "page"),
-            self.created,
-            self.updated,
-            self.deleted,
-            self.restored,
-            self.unchanged + self.stale,
+            created,
+            updated,
+            deleted,
+            restored,
+            unchanged + stale,
         )];
-        if self.created > 0 && self.events == 0 {
+        if created > 0 && self.counts.events == 0 {
             lines.push(
-                "recorded and not sent, as `first_run: baseline` says; what changes from now on is sent"
+                "recorded, nothing sent: a first run is silent without `first_run: emit`; `changes.emit` names what is sent"
                     .to_owned(),
             );
         }
         let Self { delivered, pending, dead, .. } = self;
         lines.push(format!(
             "{}: {delivered} delivered, {pending} waiting, {dead} dead",
-            counted(self.events, "new event")
+            counted(self.counts.events, "new event")
         ));
-        if self.quarantined > 0 {
-            lines.push(format!("{} could not be read and set aside", counted(self.quarantined, "record")));
+        if quarantined > 0 {
+            lines.push(format!("{} could not be read and set aside", counted(quarantined, "record")));
         }
         lines.extend(self.reason.as_ref().map(|reason| format!("why: {reason}")));
         lines.extend(delivery_error.map(|error| format!("last delivery error: {error}")));
         lines.join("\n")
     }
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde calls")]
-fn is_zero(count: &u64) -> bool {
-    *count == 0
 }
 
 /// `1 record`, `2 records`.

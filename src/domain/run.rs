@@ -69,9 +69,15 @@ pub struct Counts {
     pub unchanged: u64,
     pub stale: u64,
     pub quarantined: u64,
-    /// Records without a version, left out because the job says so.
+    /// Records without a version, left out because the job says so; JSON names it only where there are any.
+    #[serde(skip_serializing_if = "is_zero")]
     pub skipped: u64,
     pub events: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde calls")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl Counts {
