@@ -33,7 +33,7 @@ impl Plan {
         }
         let view = app.store.job_view(&job.name).await?;
         app.store.close().await;
-        let watermark = view.and_then(|view| view.progress).and_then(|progress| progress.watermark);
+        let watermark = view.and_then(|view| view.progress?.watermark);
         let show = |version| job.version_format().show(version);
         let versioned = job.stream.incremental.is_some();
         let step = Step { from: job.window.from(watermark), to: None };

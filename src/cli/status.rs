@@ -39,7 +39,7 @@ struct Row {
 impl Row {
     async fn new(app: &App, job: &Job, now: Instant) -> anyhow::Result<Self> {
         let view = app.store.job_view(&job.name).await?;
-        let watermark = view.as_ref().and_then(|view| view.progress).and_then(|progress| progress.watermark);
+        let watermark = view.as_ref().and_then(|view| view.progress.as_ref()?.watermark);
         let last = view.as_ref().and_then(|view| view.row.last_fire);
         let next = match last {
             Some(last) => job.schedule.next(last),
@@ -51,7 +51,7 @@ impl Row {
     }
 
     fn complete_through(&self) -> Option<Instant> {
-        self.view.as_ref()?.progress?.complete_through
+        self.view.as_ref()?.progress.as_ref()?.complete_through
     }
 
     fn count(&self, of: impl Fn(&JobView) -> u64) -> u64 {

@@ -1,7 +1,10 @@
 //! Connector files as they are written: the vocabulary that says how to read one vendor's API. A job's
 //! `source:` is made of the same types, with one stream's keys beside the connector's.
 
-use std::{borrow::Cow, num::NonZeroU32};
+use std::{
+    borrow::Cow,
+    num::{NonZeroU32, NonZeroU64},
+};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
@@ -17,7 +20,7 @@ use super::{
         VersionFormatForm,
     },
 };
-use crate::domain::key::KeyType;
+use crate::domain::{key::KeyType, order::RowOrder};
 
 /// How to read one vendor's API.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -187,6 +190,10 @@ pub(super) struct IncrementalFile {
     /// Whether the source returns rows that stand exactly at the upper bound (`closed`) or not (`open`).
     #[schemars(extend("default" = "closed"))]
     pub(super) range_end: Option<RangeEnd>,
+    /// How the source sorts the rows. Where it is `asc`, a run that was cut off goes on at the last row it read
+    /// instead of reading its window again.
+    #[schemars(with = "Option<RowOrder>", extend("default" = "none"))]
+    pub(super) row_order: Option<Spanned<RowOrder>>,
     /// For a listing that is newest first and cannot be filtered: a page whose rows all stand below the window's
     /// start ends the walk.
     #[schemars(with = "Option<bool>", extend("default" = false))]
@@ -238,6 +245,14 @@ pub(super) struct PaginationFile {
     /// number.
     #[schemars(with = "Option<NonZeroU32>")]
     pub(super) max_pages: Option<Spanned<NonZeroU32>>,
+    /// How many rows the source gives of one listing, however many there are: a listing that reaches it is asked
+    /// for again in two halves of its window. Default: any number.
+    #[schemars(with = "Option<NonZeroU64>")]
+    pub(super) max_rows: Option<Spanned<NonZeroU64>>,
+    /// How long the place of a next page stays good: within it, a run that was cut off goes on at the page it
+    /// had come to. Default: its window is read from the beginning.
+    #[schemars(with = "Option<DurationForm>")]
+    pub(super) token_ttl: Option<Spanned<String>>,
     /// Whether rows can move between two requests, because the listing is sorted by what changes or rows can go
     /// away. Offset pages overlap then, and walks of other types are repeated until two agree. Default: true
     /// for `offset` and `page_number`, false for the others.

@@ -6,7 +6,7 @@ use secrecy::SecretString;
 
 use super::{account::Account, destination::Destination, stream::Stream};
 use crate::domain::{
-    decide::Detect, event::ChangeKind, fires::Schedule, json_path::JsonPath, numbers::Numbers,
+    content::Hash, decide::Detect, event::ChangeKind, fires::Schedule, json_path::JsonPath, numbers::Numbers,
     version::VersionFormat, version_field::OnMissingVersion, window::WindowRule,
 };
 
@@ -50,6 +50,21 @@ impl Job {
     /// limits the account alone.
     pub fn stream_bucket(&self) -> Option<String> {
         self.stream.rate_limit.as_ref().map(|_| format!("{}/{}", self.account.bucket, self.stream_name))
+    }
+
+    /// The hash of everything that shapes requests, keys and versions. It holds for one release: what it
+    /// guards is dropped under another one.
+    pub fn fingerprint(&self) -> String {
+        let shape = format!(
+            "{} {} {:?} {:?} {:?} {:?}",
+            env!("CARGO_PKG_VERSION"),
+            self.account.bucket,
+            self.stream,
+            self.inputs,
+            self.window,
+            self.on_missing_version,
+        );
+        Hash::of(shape.as_bytes()).hex()
     }
 
     /// How the job's versions are shown; a stream without versions shows none.

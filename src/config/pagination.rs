@@ -7,11 +7,12 @@ use super::{
     connector_file::{IncrementalFile, PaginationFile, PaginationType, RequestFile, StreamFile},
     de::Spanned,
     error::Problem,
-    stream::{PageKind, Pagination},
+    stream::{Incremental, PageKind, Pagination},
     streams::{Builder, Request},
     template::Scope,
-    values::{expression, path, place},
+    values::{expression, path, place, positive_duration},
 };
+use crate::domain::order::RowOrder;
 
 impl Builder<'_> {
     pub(super) fn pagination(&self, file: Option<&Spanned<PaginationFile>>) -> Option<Pagination> {
@@ -22,6 +23,7 @@ impl Builder<'_> {
         let shifts = matches!(kind, PaginationType::Offset | PaginationType::PageNumber);
         let shifts = file.shifts.as_ref().map_or(shifts, |shifts| shifts.value);
         self.useless_keys(file);
+        self.forgotten_places(file, shifts);
         let optional =
             |text: &Option<Spanned<String>>| text.as_ref().and_then(|text| place(text, self.problems));
         let kind = match kind {
@@ -56,6 +58,11 @@ impl Builder<'_> {
             total: optional(&file.total_path),
             stop: stop.map(Arc::new),
             max_pages: file.max_pages.as_ref().map(|most| most.value),
+            max_rows: file.max_rows.as_ref().map(|most| most.value),
+            token_ttl: match &file.token_ttl {
+                Some(text) => Some(positive_duration(text, "token_ttl", self.problems)?),
+                None => None,
+            },
             shifts,
         })
     }
@@ -82,6 +89,8 @@ impl Builder<'_> {
             (kind != Single, "total_path", file.total_path.as_ref().map(|key| key.span)),
             (kind != Single, "stop_condition", file.stop_condition.as_ref().map(|key| key.span)),
             (kind != Single, "max_pages", file.max_pages.as_ref().map(|key| key.span)),
+            (kind != Keyset, "max_rows", file.max_rows.as_ref().map(|key| key.span)),
+            (!matches!(kind, Single | Keyset), "token_ttl", file.token_ttl.as_ref().map(|key| key.span)),
             (!matches!(kind, Single | Keyset), "shifts", file.shifts.as_ref().map(|key| key.span)),
         ];
         for (_, key, span) in keys.into_iter().filter(|(useful, ..)| !useful) {
@@ -91,8 +100,28 @@ impl Builder<'_> {
         }
     }
 
+    /// A walk that has to be compared with what it read before cannot go on in the middle.
+    fn forgotten_places(&self, file: &PaginationFile, shifts: bool) {
+        let Some(text) =
+            file.token_ttl.as_ref().filter(|_| shifts && file.r#type.value != PaginationType::Keyset)
+        else {
+            return;
+        };
+        let message = "`token_ttl` does nothing where rows can move between pages";
+        let problem = Problem::new(text.span, message);
+        self.problems
+            .add(problem.help("write `shifts: false` where they keep their places, or remove `token_ttl`"));
+    }
+
     /// A keyset walk goes from version to version.
     pub(super) fn sorts_by_version(&self, file: &Spanned<PaginationFile>, stream: &Spanned<StreamFile>) {
+        let order = stream.incremental.as_ref().and_then(|incremental| incremental.row_order.as_ref());
+        if let Some(order) =
+            order.filter(|order| file.r#type.value == PaginationType::Keyset && order.value != RowOrder::Asc)
+        {
+            let message = "pagination of the type `keyset` needs rows sorted by version, oldest first";
+            self.problems.add(Problem::new(order.span, message).expected("`asc`, or nothing"));
+        }
         if file.r#type.value == PaginationType::Keyset && stream.incremental.is_none() && stream.whole {
             let message = "pagination of the type `keyset` needs versions, and this stream has none";
             let help = "say where the version stands: `incremental: {field: updated_at}`";
@@ -108,6 +137,11 @@ impl Builder<'_> {
         request: &Request<'_>,
     ) {
         let Some(stop) = incremental.stop_at_start.as_ref().filter(|stop| stop.value) else { return };
+        if let Some(order) = incremental.row_order.as_ref().filter(|order| order.value == RowOrder::Asc) {
+            let message = "`stop_at_start` is for listings that are newest first";
+            self.problems.add(Problem::new(order.span, message).expected("`desc`, or nothing"));
+            return;
+        }
         let kind = pagination.map_or(PaginationType::None, |file| file.r#type.value);
         let message = if kind == PaginationType::None {
             "`stop_at_start` does nothing here: there is one page"
@@ -117,6 +151,25 @@ impl Builder<'_> {
             return;
         };
         self.problems.add(Problem::new(stop.span, message));
+    }
+
+    /// Versions that are plain numbers are only known to be complete up to the first page, unless the listing
+    /// is sorted.
+    pub(super) fn creeps(
+        &self,
+        incremental: &Spanned<IncrementalFile>,
+        rule: &Incremental,
+        pages: &Pagination,
+    ) {
+        let is_sorted = rule.row_order == RowOrder::Asc || matches!(pages.kind, PageKind::Keyset);
+        let is_creeping = !rule.format.is_time() && !is_sorted && incremental.row_order.is_none();
+        if is_creeping && !matches!(pages.kind, PageKind::Single) && !rule.stop_at_start {
+            self.problems.warn(
+                incremental.span,
+                "nothing says how the rows are sorted, so that after a walk of many pages the watermark moves no \
+                 further than the first one: write `row_order: asc` where the request sorts by version, oldest first",
+            );
+        }
     }
 
     /// A request that never asks for another page would read the first one for ever.

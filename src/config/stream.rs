@@ -1,7 +1,11 @@
 //! A stream as the reader sees it: one kind of record of a vendor's API, with every template compiled and
 //! every rule checked.
 
-use std::{num::NonZeroU32, sync::Arc, time::Duration};
+use std::{
+    num::{NonZeroU32, NonZeroU64},
+    sync::Arc,
+    time::Duration,
+};
 
 use jiff::tz::TimeZone;
 
@@ -9,7 +13,9 @@ use super::{
     account::RateLimit,
     template::{Expression, Template},
 };
-use crate::domain::{json_path::JsonPath, key::KeyType, version::VersionFormat, version_field::VersionField};
+use crate::domain::{
+    json_path::JsonPath, key::KeyType, order::RowOrder, version::VersionFormat, version_field::VersionField,
+};
 
 /// How one kind of record is read.
 #[derive(Debug)]
@@ -133,6 +139,8 @@ pub struct Incremental {
     pub request_format: VersionFormat,
     /// The zone of values that name none, and of bounds.
     pub timezone: Option<TimeZone>,
+    /// How the source sorts the rows.
+    pub row_order: RowOrder,
     /// The listing is newest first and not filtered: a page that stands below the window's start as a whole
     /// ends the walk.
     pub stop_at_start: bool,
@@ -160,6 +168,10 @@ pub struct Pagination {
     pub stop: Option<Arc<Expression>>,
     /// A walk that needs more pages fails.
     pub max_pages: Option<NonZeroU32>,
+    /// A listing of as many rows may have lost the rest.
+    pub max_rows: Option<NonZeroU64>,
+    /// How long the place of a next page stays good.
+    pub token_ttl: Option<Duration>,
     /// Rows can move between two requests. Offset pages overlap then, and other walks are repeated.
     pub shifts: bool,
 }
@@ -167,7 +179,16 @@ pub struct Pagination {
 impl Pagination {
     /// Pages of a kind over rows that keep their places, without further rules.
     pub fn plain(kind: PageKind) -> Self {
-        Self { kind, has_more: None, total: None, stop: None, max_pages: None, shifts: false }
+        Self {
+            kind,
+            has_more: None,
+            total: None,
+            stop: None,
+            max_pages: None,
+            max_rows: None,
+            token_ttl: None,
+            shifts: false,
+        }
     }
 }
 
@@ -224,6 +245,10 @@ pub enum ErrorAction {
     RefreshAuth,
     /// There are no records, as the vendor documents it: the page counts as empty.
     Empty,
+    /// The place of the next page is not good any more: read this part of the window from its first page.
+    RestartWindow,
+    /// The listing is too long for the source: ask for this part of the window in two halves.
+    SplitWindow,
 }
 
 /// How long to wait.
@@ -251,6 +276,8 @@ impl ErrorAction {
             Self::Fail => "fail",
             Self::RefreshAuth => "refresh_auth",
             Self::Empty => "empty",
+            Self::RestartWindow => "restart_window",
+            Self::SplitWindow => "split_window",
         }
     }
 

@@ -16,7 +16,7 @@ use super::{
     text::{TextOr, spanned},
     values::{duration, expression, is_token, paths, template, version_format, web_url, zone},
 };
-use crate::domain::{json_path::JsonPath, version_field::VersionField};
+use crate::domain::{json_path::JsonPath, order::RowOrder, version_field::VersionField};
 
 /// Builds a stream. `values` are the job's inputs; without them the stream is only checked.
 pub(super) fn build(
@@ -46,8 +46,11 @@ pub(super) fn build(
         builder.uses_page(file, &stream.request, &request);
         builder.sorts_by_version(file, stream);
     }
-    if let Some(incremental) = &stream.incremental {
-        builder.stops_at_start(incremental, stream.pagination.as_ref(), &request);
+    if let Some(file) = &stream.incremental {
+        builder.stops_at_start(file, stream.pagination.as_ref(), &request);
+        if let (Some(Some(rule)), Some(pages)) = (&incremental, &pagination) {
+            builder.creeps(file, rule, pages);
+        }
     }
     if stream.incremental.is_none() && stream.whole {
         builder.uses_no_window(&request);
@@ -215,7 +218,8 @@ impl Builder<'_> {
         };
         let field = VersionField::new(paths(&file.field, self.problems)?);
         let stop_at_start = file.stop_at_start.as_ref().is_some_and(|stop| stop.value);
-        Some(Incremental { field, format, request_format, timezone, stop_at_start })
+        let row_order = file.row_order.as_ref().map_or_else(RowOrder::default, |order| order.value);
+        Some(Incremental { field, format, request_format, timezone, row_order, stop_at_start })
     }
 
     /// A zone, which may be a template over the inputs; a null is none.

@@ -1,6 +1,6 @@
 //! Where an answer says that the next page is, or that there is none.
 
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 
 use reqwest::header::{HeaderMap, LINK};
 use serde_json::{Value, value::RawValue};
@@ -37,6 +37,11 @@ pub enum PagerError {
     /// The token or URL is no scalar.
     #[error("the next page's token or URL is neither a text nor a number")]
     NotScalar,
+    /// The source gives no more rows of one listing than these.
+    #[error(
+        "the source gives no more than {0} rows of a listing, which is `max_rows`, and this one reaches them"
+    )]
+    MaxRows(NonZeroU64),
     /// The connector allows no further page.
     #[error(
         "the listing goes on behind page {0}, which is `max_pages`: what was read is kept, but the window is not \

@@ -18,8 +18,11 @@ use crate::{
     config::stream::{PageKind, Pagination},
     domain::{
         anchor::{Anchored, Turn},
+        bookmark::PageMark,
         content::Hash,
+        instant::Instant,
         keyset::Keyset,
+        order::{Ascent, RowOrder},
         repeat::Repeated,
         version::Version,
         walk::{Mark, Watch},
@@ -56,6 +59,10 @@ pub struct Pager {
     is_over: bool,
     /// Pages of this walk.
     pages: u32,
+    order: RowOrder,
+    /// How far a listing that is sorted by version, oldest first, has been read.
+    ascent: Option<Ascent>,
+    is_newly_broken: bool,
     seen: HashSet<Hash>,
     previous: Option<Hash>,
     watch: Watch,
@@ -73,13 +80,20 @@ enum Rule {
 }
 
 impl Pager {
-    /// A walk that has not begun. It ends at a page whose rows all stand below `start`, where one is given.
-    pub fn new(pagination: Pagination, start: Option<Version>) -> Self {
+    /// A walk that has not begun over rows in this order. It ends at a page whose rows all stand below `start`,
+    /// where one is given.
+    pub fn new(pagination: Pagination, order: RowOrder, start: Option<Version>) -> Self {
         let rule = match pagination.kind {
             PageKind::Keyset => Rule::Keyset(Keyset::default()),
             PageKind::Offset if pagination.shifts => Rule::Anchored(Anchored::default()),
             _ if pagination.shifts => Rule::Repeated(Repeated::default()),
             _ => Rule::Plain,
+        };
+        let is_rising = match rule {
+            Rule::Keyset(_) => true,
+            Rule::Plain => order == RowOrder::Asc,
+            // Rows are met late on purpose.
+            Rule::Anchored(_) | Rule::Repeated(_) => false,
         };
         Self {
             position: first_position(&pagination),
@@ -89,11 +103,57 @@ impl Pager {
             url: None,
             is_over: false,
             pages: 0,
+            order,
+            ascent: is_rising.then(Ascent::default),
+            is_newly_broken: false,
             seen: HashSet::new(),
             previous: None,
             watch: Watch::default(),
             sizes: Sizes::default(),
         }
+    }
+
+    /// Goes on at a page that a walk before this one had come to, where that has not ended.
+    pub fn go_on_at(&mut self, mark: &PageMark) -> Result<(), PagerError> {
+        self.url = match &mark.url {
+            Some(url) => Some(Url::parse(url).map_err(|_| PagerError::NotScalar)?),
+            None => None,
+        };
+        self.position = Position {
+            token: mark.token.clone(),
+            offset: mark.offset,
+            number: mark.number,
+            first: false,
+            from: None,
+        };
+        Ok(())
+    }
+
+    /// The next page, where a later walk may go on there: nothing that this one remembers decides about it.
+    pub fn mark(&self, given_at: Instant) -> Option<PageMark> {
+        let is_plain = matches!(self.rule, Rule::Plain) && !self.is_over && !self.position.first;
+        is_plain.then(|| PageMark {
+            token: self.position.token.clone(),
+            url: self.url.as_ref().map(Url::to_string),
+            offset: self.position.offset,
+            number: self.position.number,
+            given_at,
+        })
+    }
+
+    /// The version below which every row of the listing was read, where it is sorted by version.
+    pub fn risen_to(&self) -> Option<Version> {
+        self.ascent.and_then(Ascent::risen_to)
+    }
+
+    /// Whether the listing is sorted by version, oldest first, as far as it was read.
+    pub fn is_sorted(&self) -> bool {
+        self.ascent.map_or(self.order == RowOrder::Asc, |ascent| !ascent.is_broken())
+    }
+
+    /// Whether the page before showed that the rows are not in the order that the connector says; once.
+    pub fn take_disorder(&mut self) -> bool {
+        std::mem::take(&mut self.is_newly_broken)
     }
 
     /// The page to ask for and, where the answer before named it, its whole URL. `None` after the last one.
@@ -129,6 +189,10 @@ impl Pager {
         let received = self.position.offset.saturating_add(page.rows.len() as u64);
         let fresh = self.fresh(page.marks).into_iter().filter(|fresh| *fresh).count();
         let next = self.turn(page, is_last, received)?;
+        self.cap(page, received)?;
+        if let Some(ascent) = &mut self.ascent {
+            self.is_newly_broken |= !ascent.page(page.marks.iter().map(|mark| mark.version));
+        }
         self.sizes.note(page.url, page.rows.len(), fresh);
         self.pages = self.pages.saturating_add(1);
         if matches!(next, Next::None) {
@@ -167,6 +231,15 @@ impl Pager {
             Next::From(version) => self.position.from = Some(version),
         }
         Ok(())
+    }
+
+    /// Refuses a page after which rows may be missing: at its cap a source stops without a word, whatever it
+    /// says of further pages. Only its number of rows in all is believed, and the window's start.
+    fn cap(&self, page: &PageFacts<'_>, received: u64) -> Result<(), PagerError> {
+        let Some(most) = self.pagination.max_rows else { return Ok(()) };
+        let (_, total) = word(&self.pagination, page)?;
+        let is_capped = total.unwrap_or(received) >= most.get();
+        if is_capped && !self.is_below_start(page.marks) { Err(PagerError::MaxRows(most)) } else { Ok(()) }
     }
 
     /// The whole listing once more.
@@ -259,7 +332,11 @@ mod tests {
     fn offset() -> Pager {
         let has_more = Some(Place::Body("more".parse().unwrap()));
         let total = Some(Place::Body("total".parse().unwrap()));
-        Pager::new(Pagination { has_more, total, ..Pagination::plain(PageKind::Offset) }, None)
+        Pager::new(
+            Pagination { has_more, total, ..Pagination::plain(PageKind::Offset) },
+            RowOrder::None,
+            None,
+        )
     }
 
     #[test]

@@ -19,7 +19,7 @@ use super::{
     },
     http::{Answer, Call, Http, HttpError},
     marks,
-    next::PageFacts,
+    next::{PageFacts, PagerError},
     pager::Pager,
     place::header,
     request::{Values, headers_of, url_of},
@@ -27,11 +27,17 @@ use super::{
     verdict::{Reply, Verdict, judge, stops},
 };
 use crate::{
-    config::{job::Job, template::template_value},
+    config::{
+        job::Job,
+        stream::{PageKind, Stream},
+        template::template_value,
+    },
     domain::{
         backoff::{Backoff, Plea, jittered},
+        bookmark::PageMark,
         clock::Clock,
         instant::Instant,
+        order::RowOrder,
         page::SeenRecord,
         version::Version,
         window::{Bounds, Step, source_time},
@@ -64,6 +70,12 @@ pub struct Page {
     pub answered_at: Instant,
     /// When it was asked for, by the source's clock.
     pub source_time: Instant,
+    /// The page behind it, where a later walk may go on there.
+    pub next: Option<PageMark>,
+    /// The version below which every row of the walk was read; `None` where that is not known.
+    pub risen_to: Option<Version>,
+    /// Whether the walk's rows are sorted by version, oldest first, up to here.
+    pub is_sorted: bool,
 }
 
 /// Why a page was not read. It is never the end of the data.
@@ -77,6 +89,18 @@ pub enum ReadError {
         /// Until when, by our clock.
         until: Instant,
         /// What it said.
+        reason: String,
+    },
+    /// The place of the page is not good any more: the walk has to begin anew.
+    #[error("{reason}")]
+    Restart {
+        /// What the source said.
+        reason: String,
+    },
+    /// The source does not give so much at once.
+    #[error("{reason}")]
+    TooMuch {
+        /// What the source said.
         reason: String,
     },
     /// The page cannot be read, or not now.
@@ -100,6 +124,8 @@ pub struct PageReader {
     secrets: Secrets,
     inputs: Slot,
     window: [Value; 2],
+    /// The walk has no lower bound.
+    is_from_start: bool,
     pager: Pager,
     number: u32,
     requests: u64,
@@ -141,7 +167,8 @@ impl PageReader {
             secrets: Secrets::of(&job.account.auth).and(&job.hidden),
             inputs: template_value(&Value::Object(job.inputs.clone())),
             window: [Value::Null, Value::Null],
-            pager: Pager::new(job.stream.pagination.clone(), None),
+            is_from_start: true,
+            pager: Pager::new(job.stream.pagination.clone(), RowOrder::None, None),
             number: 0,
             requests: 0,
             rows: 0,
@@ -157,11 +184,19 @@ impl PageReader {
         self
     }
 
-    /// Begins a walk over the records within these bounds, from its first page.
-    pub fn begin(&mut self, bounds: Bounds) {
-        let stops_at_start = self.job.stream.incremental.as_ref().is_some_and(|rule| rule.stop_at_start);
+    /// Begins a walk over the records within these bounds: from its first page, or from one that an earlier
+    /// walk over them had come to.
+    pub fn begin(&mut self, bounds: Bounds, page: Option<&PageMark>) -> Result<(), ReadError> {
+        let rule = self.job.stream.incremental.as_ref();
+        let order = rule.map_or(RowOrder::None, |rule| rule.row_order);
+        let start = bounds.start.filter(|_| rule.is_some_and(|rule| rule.stop_at_start));
         self.window = [self.spelled(bounds.start), self.spelled(bounds.end)];
-        self.pager = Pager::new(self.job.stream.pagination.clone(), bounds.start.filter(|_| stops_at_start));
+        self.is_from_start = bounds.start.is_none();
+        self.pager = Pager::new(self.job.stream.pagination.clone(), order, start);
+        match page {
+            Some(page) => self.pager.go_on_at(page).map_err(|error| self.failed(None, &error.to_string())),
+            None => Ok(()),
+        }
     }
 
     /// A bound as the API spells it; null where there is none.
@@ -251,6 +286,12 @@ impl PageReader {
                 Verdict::Retry { wait, reason } => self.wait_out(&mut spent, url, wait, &reason).await?,
                 Verdict::RefreshAuth { reason } => {
                     self.renew(&mut spent, url, credential.as_ref(), &reason).await?;
+                }
+                Verdict::RestartWindow { reason } => {
+                    return Err(ReadError::Restart { reason: self.reason(Some(url), &reason) });
+                }
+                Verdict::SplitWindow { reason } => {
+                    return Err(ReadError::TooMuch { reason: self.reason(Some(url), &reason) });
                 }
                 Verdict::Fail { reason } => return Err(self.failed(Some(url), &reason)),
             }
@@ -349,8 +390,20 @@ impl PageReader {
             .map_err(|error| self.failed(url, &format!("`stop_condition` fails: {error}")))?;
         let (headers, rows, marks) = (&good.reply.headers, &rows, &marks);
         let facts = PageFacts { url: &good.url, body, headers, rows, marks, stops };
-        if let Err(error) = self.pager.advance(&facts) {
-            return Err(self.failed(url, &error.to_string()));
+        match self.pager.advance(&facts) {
+            Ok(()) => {}
+            Err(error @ PagerError::MaxRows(_)) => {
+                return Err(ReadError::TooMuch { reason: self.reason(url, &error.to_string()) });
+            }
+            Err(error) => return Err(self.failed(url, &error.to_string())),
+        }
+        if self.pager.take_disorder() {
+            tracing::warn!(
+                job = self.job.name,
+                page = self.number.saturating_add(1),
+                "a row is older than one before it although the connector says `row_order: asc`: a run that is \
+                 cut off reads its window again, until the request sorts by the version's field"
+            );
         }
         if let Some(clamp) = self.pager.take_clamp() {
             tracing::info!(
@@ -371,6 +424,10 @@ impl PageReader {
             asked_at: good.asked_at,
             answered_at: good.answered_at,
             source_time: good.source_time,
+            next: self.pager.mark(good.answered_at).filter(|_| stream.pagination.token_ttl.is_some()),
+            // Rows without a version stand outside every bound, and may still be to come.
+            risen_to: self.pager.risen_to().filter(|_| !self.is_from_start || is_keyset(stream)),
+            is_sorted: self.pager.is_sorted(),
         })
     }
 
@@ -389,6 +446,10 @@ impl PageReader {
         let place = url.map(|url| format!(" (GET {})", self.secrets.url(url))).unwrap_or_default();
         format!("job `{}`, page {page}{place}: {}", self.job.name, self.secrets.hide(reason))
     }
+}
+
+fn is_keyset(stream: &Stream) -> bool {
+    matches!(stream.pagination.kind, PageKind::Keyset)
 }
 
 /// The source's clock, from the `Date` header.

@@ -53,6 +53,16 @@ pub enum Verdict {
         /// Why.
         reason: String,
     },
+    /// The place of the page is not good any more; the walk starts over.
+    RestartWindow {
+        /// Why.
+        reason: String,
+    },
+    /// The source cannot give so much at once.
+    SplitWindow {
+        /// Why.
+        reason: String,
+    },
     /// Asking again would not help.
     Fail {
         /// Why, and what to look at.
@@ -160,6 +170,8 @@ fn by_rules(rules: &[ErrorRule], inputs: &Slot, reply: &Reply) -> Option<Verdict
             ErrorAction::RefreshAuth => {
                 Verdict::RefreshAuth { reason: format!("{reason}: a rule of `errors` says refresh_auth") }
             }
+            ErrorAction::RestartWindow => Verdict::RestartWindow { reason },
+            ErrorAction::SplitWindow => Verdict::SplitWindow { reason },
             ErrorAction::Fail => Verdict::Fail { reason: format!("{reason}: a rule of `errors` says fail") },
         });
     }

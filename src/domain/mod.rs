@@ -5,6 +5,7 @@
 
 pub mod anchor;
 pub mod backoff;
+pub mod bookmark;
 pub mod clock;
 pub mod content;
 pub mod decide;
@@ -17,10 +18,12 @@ pub mod json_path;
 pub mod key;
 pub mod keyset;
 pub mod numbers;
+pub mod order;
 pub mod page;
 pub mod repeat;
 pub mod retry_after;
 pub mod run;
+pub mod steps;
 pub mod token;
 pub mod units;
 pub mod version;

@@ -18,7 +18,8 @@ use super::{
 
 /// A cursor value: microseconds since 1970, the integer itself where the format is `integer`, and millionths
 /// where it is `decimal`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(transparent)]
 pub struct Version(pub i64);
 
 /// How a source spells its cursor values.

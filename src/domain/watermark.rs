@@ -2,12 +2,44 @@
 //! step was committed, never beyond what was seen or asked for, and never beyond what the source could have
 //! finished.
 
+use serde::{Deserialize, Serialize};
+
 use super::{version::Version, window::Step};
+
+/// The highest versions that a step has met.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seen {
+    first_page: Option<Version>,
+    highest: Option<Version>,
+    has_begun: bool,
+    is_unsorted: bool,
+}
+
+impl Seen {
+    /// Takes in the highest version of a page. `is_sorted` says that all rows so far were sorted by version,
+    /// oldest first.
+    pub fn page(&mut self, highest: Option<Version>, is_sorted: bool) {
+        if !self.has_begun {
+            (self.first_page, self.has_begun) = (highest, true);
+        }
+        self.highest = self.highest.max(highest);
+        self.is_unsorted |= !is_sorted;
+    }
+
+    /// The version up to which nothing changed behind the reader.
+    ///
+    /// A row that changes after its page was read gets a version above all that stood when the walk began.
+    /// Where versions are instants, `hi` says which those are; else it is those of the first page, unless
+    /// the listing is sorted, so that such a row moves to where it is still to be read.
+    pub fn complete_to(self, is_time: bool) -> Option<Version> {
+        if is_time || !self.is_unsorted { self.highest } else { self.first_page }
+    }
+}
 
 /// The watermark after a complete step.
 ///
 /// A closed step is complete to its end. The last step, which has none, is complete to the highest version
-/// seen: an idle source proves nothing. Neither counts beyond `hi`; that is `None` where versions are no
+/// seen, as [`Seen::complete_to`] has it: an idle source proves nothing. Neither counts beyond `hi`; that is `None` where versions are no
 /// instants and the highest one seen is complete by itself.
 pub fn advance(
     watermark: Option<Version>,
@@ -47,6 +79,26 @@ mod tests {
             let moved = advance(version(watermark), last, version(seen), version(hi));
             assert_eq!(moved, version(expected), "{why}");
         }
+    }
+
+    #[test]
+    fn a_row_that_changes_behind_the_reader_is_not_passed_over() {
+        assert_eq!(Seen::default().complete_to(true), None);
+        let seen = |sorted: [bool; 4]| {
+            let mut seen = Seen::default();
+            for (page, is_sorted) in [3, 0, 9, 5].into_iter().zip(sorted) {
+                seen.page(version(page), is_sorted);
+            }
+            seen
+        };
+        let (sorted, unsorted) = (seen([true; 4]), seen([true, true, false, true]));
+        assert_eq!(unsorted.complete_to(true), version(9), "`hi` holds it back");
+        assert_eq!(sorted.complete_to(false), version(9), "it is read later in this walk");
+        assert_eq!(unsorted.complete_to(false), version(3), "it is above what stood when the walk began");
+        let mut late = Seen::default();
+        late.page(None, false);
+        late.page(version(9), false);
+        assert_eq!(late.complete_to(false), None);
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub struct WindowRule {
 }
 
 /// A part of a window: the versions in [from, to). The last part has no `to`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Step {
     /// The first version.
     pub from: Option<Version>,
@@ -117,8 +117,13 @@ impl WindowRule {
             return Length { of_step: None, is_shortest: true };
         };
         let halved = length / 2_u32.checked_pow(halvings).unwrap_or(u32::MAX);
-        let shortest = self.granularity.max(Duration::from_micros(self.precision.unsigned_abs()));
+        let shortest = Duration::from_micros(self.shortest().unsigned_abs());
         Length { of_step: Some(halved.max(shortest)), is_shortest: halved < shortest }
+    }
+
+    /// The shortest step that can be asked for, in microseconds.
+    pub fn shortest(&self) -> i64 {
+        micros_of(self.granularity).max(self.precision).max(1)
     }
 
     /// The highest version that may be called complete by a run whose first request was sent at `now`, by

@@ -74,6 +74,7 @@ impl Engine {
             skipped: 0,
             rules: self.accept_rules(job, row, lease, record).await?,
             destination: job.destination.name.clone(),
+            bookmark: None,
         };
         Ok(match self.store.accept_quarantined(lease, record.id, &page).await? {
             None => Accepted::Gone,

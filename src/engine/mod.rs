@@ -2,6 +2,7 @@
 //! run knows is in the store or in the run itself.
 
 mod accept;
+mod cut;
 mod report;
 mod run;
 mod walk;

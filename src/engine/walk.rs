@@ -5,17 +5,23 @@ use std::{sync::Arc, time::Duration};
 
 use tokio_util::sync::CancellationToken;
 
-use super::{report::RunReport, run::Engine};
+use super::{
+    cut::{Cut, MOST_RESTARTS},
+    report::RunReport,
+    run::Engine,
+};
 use crate::{
     config::job::{FirstRun, Job},
-    connector::{Page, PageReader, ReadError},
+    connector::{Page, PageReader},
     domain::{
+        bookmark::{Bookmark, PageMark, Place},
         event::EventSource,
         instant::Instant,
         page::{PageRules, Silence},
         run::{RunKind, RunStatus},
+        steps::Steps,
         version::Version,
-        watermark,
+        watermark::{self, Seen},
         window::{CLOCK_TOLERANCE, Length},
     },
     store::{JobLease, JobRow, NewRun, PageCommit, Progress, RunEnd, RunId, StoreError},
@@ -23,9 +29,6 @@ use crate::{
 
 /// Whoever asks to be left alone for longer has its units wrong.
 const LONGEST_HOLD: Duration = Duration::from_hours(24);
-
-/// So many failures in a row are no accident.
-const KEEPS_FAILING: u32 = 3;
 
 /// How long a page that was asked for is still waited for once the process has to stop.
 const LAST_PAGE_WAIT: Duration = Duration::from_secs(5);
@@ -38,50 +41,7 @@ pub(super) struct Walk<'a> {
     lease: &'a JobLease,
     stop: &'a CancellationToken,
     lost: &'a CancellationToken,
-}
-
-/// Why a walk did not reach the end of its window.
-enum Cut {
-    /// The source failed, or answered what is not data.
-    Source(String),
-    /// The process has to stop.
-    Stopped,
-    /// The source asks the jobs of a bucket to leave it alone until then.
-    RateLimited { bucket: String, until: Instant, reason: String },
-    /// The store failed.
-    Store(StoreError),
-}
-
-impl Cut {
-    /// The same with advice where runs keep failing and less cannot be asked for.
-    fn advised(self, job: &Job, failures: u32, length: Length) -> Self {
-        match self {
-            Self::Source(reason) if length.is_shortest && failures >= KEEPS_FAILING => {
-                let why = if job.stream.bounded {
-                    "the window cannot be made any shorter"
-                } else {
-                    "this source cannot be asked for a part of the window: its requests never use `window.end`"
-                };
-                Self::Source(format!("{reason}; {} runs have failed here in a row, and {why}", failures + 1))
-            }
-            cut => cut,
-        }
-    }
-}
-
-impl From<StoreError> for Cut {
-    fn from(error: StoreError) -> Self {
-        Self::Store(error)
-    }
-}
-
-impl From<ReadError> for Cut {
-    fn from(error: ReadError) -> Self {
-        match error {
-            ReadError::RateLimited { bucket, until, reason } => Self::RateLimited { bucket, until, reason },
-            ReadError::Failed { reason } => Self::Source(reason),
-        }
-    }
+    fingerprint: String,
 }
 
 /// How far a complete run has got.
@@ -90,12 +50,29 @@ struct Reached {
     complete_through: Instant,
 }
 
-/// What the first answer of a run fixes for all its pages.
+/// What the first answer of a walk fixes for all its pages.
 #[derive(Clone, Copy)]
 struct Fixed {
     hi: Option<Version>,
     complete_through: Instant,
-    silence: Silence,
+}
+
+/// Where a run begins.
+struct Outset {
+    steps: Steps,
+    length: Length,
+    fixed: Option<Fixed>,
+    seen: Seen,
+    page: Option<PageMark>,
+}
+
+/// What all pages of a run have in common.
+struct Course {
+    run: RunId,
+    steps: Steps,
+    fixed: Option<Fixed>,
+    silence: Option<Silence>,
+    source: EventSource,
 }
 
 impl<'a> Walk<'a> {
@@ -107,54 +84,103 @@ impl<'a> Walk<'a> {
         stop: &'a CancellationToken,
         lost: &'a CancellationToken,
     ) -> Self {
-        Self { engine, job, row, lease, stop, lost }
+        Self { engine, job, row, lease, stop, lost, fingerprint: job.fingerprint() }
     }
 
     /// Walks the window and closes the run, however it ends.
     pub(super) async fn run(self) -> Result<RunReport, StoreError> {
         let store = &self.engine.store;
         let progress = store.open_progress(self.lease, self.job.first_run == FirstRun::Baseline).await?;
-        let from = self.job.window.from(progress.watermark);
+        let outset = self.outset(&progress);
+        let from = outset.steps.current().from;
         let run = store.start_run(self.lease, &NewRun { kind: RunKind::Live, from }).await?;
         let mut report = RunReport {
             run: Some(run),
             reason: None,
             ..RunReport::not_begun(self.job, RunStatus::Ok, String::new())
         };
-        let reached = self.window(run, progress, &mut report).await;
-        self.close(run, progress, reached, &mut report).await;
+        let reached = self.window(run, &progress, outset, &mut report).await;
+        self.close(run, progress.watermark, reached, &mut report).await;
         Ok(report)
     }
 
-    /// Walks over the window, one step after another, oldest first; after each the watermark moves. Steps
-    /// are laid by our own clock, since the source has not told its own yet: that decides how many there
-    /// are, and nothing else.
-    async fn window(&self, run: RunId, progress: Progress, report: &mut RunReport) -> Result<Reached, Cut> {
+    /// Where the run begins: where a walk before it stopped, or at the lower end of its window. Steps are
+    /// laid by our own clock, since the source has not told its own yet: that decides how many there are,
+    /// and nothing else.
+    fn outset(&self, progress: &Progress) -> Outset {
+        let rule = self.job.window;
+        let now = self.engine.clock.now();
+        let ttl = self.job.stream.pagination.token_ttl;
+        let marked = progress
+            .bookmark
+            .as_ref()
+            .and_then(|mark| Some((mark, mark.place(&self.fingerprint, progress.failures, ttl, now)?)));
+        let Some((mark, place)) = marked else {
+            let from = rule.from(progress.watermark);
+            let planned = rule.hi(now.minus(CLOCK_TOLERANCE));
+            let length = self.length(from, planned, progress.failures);
+            let steps = Steps::new(rule, from, planned, length.of_step);
+            return Outset { steps, length, fixed: None, seen: Seen::default(), page: None };
+        };
+        let from = match &place {
+            Place::Page(_) => mark.step.from,
+            Place::From(version) => Some(*version),
+        };
+        let length = self.length(from, mark.planned, progress.failures);
+        let (steps, page) = match place {
+            Place::Page(page) => {
+                (Steps::beginning_with(rule, mark.step, mark.planned, length.of_step), Some(page))
+            }
+            Place::From(_) => (Steps::new(rule, from, mark.planned, length.of_step), None),
+        };
+        tracing::info!(job = %self.job.name, at_page = page.is_some(), "the run goes on where the one before it stopped");
+        let fixed = Some(Fixed { hi: mark.hi, complete_through: mark.complete_through });
+        Outset { steps, length, fixed, seen: mark.seen, page }
+    }
+
+    /// Walks over the window, one step after another, oldest first; after each the watermark moves.
+    async fn window(
+        &self,
+        run: RunId,
+        progress: &Progress,
+        outset: Outset,
+        report: &mut RunReport,
+    ) -> Result<Reached, Cut> {
         let Engine { store, http, limits, tokens, clock, .. } = self.engine;
         let rule = &self.job.window;
         let mut reader =
             PageReader::new(Arc::clone(self.job), http.clone(), Arc::clone(limits), Arc::clone(clock))
                 .with_tokens(Arc::clone(tokens));
-        let mut from = rule.from(progress.watermark);
-        let planned = rule.hi(clock.now().minus(CLOCK_TOLERANCE));
-        let length = self.length(from, planned, progress.failures);
-        let source = self.event_source();
-        let mut fixed = None;
+        let Outset { steps, length, fixed, mut seen, mut page } = outset;
+        let mut course = Course { run, steps, fixed, silence: None, source: self.event_source() };
         let mut watermark = progress.watermark;
+        let mut restarts = 0;
         loop {
-            let step = rule.step(from, planned, length.of_step);
-            reader.begin(rule.bounds(step));
-            let walked = self.step(run, progress, &source, &mut reader, &mut fixed, report).await;
-            let max_seen = walked.map_err(|cut| cut.advised(self.job, progress.failures, length))?;
-            let Some(fixed) = fixed else {
+            let step = course.steps.current();
+            reader.begin(rule.bounds(step), page.take().as_ref())?;
+            match self.step(progress, &mut course, &mut seen, &mut reader, report).await {
+                Ok(()) => {}
+                Err(Cut::TooMuch(reason)) if self.job.stream.bounded && course.steps.split() => {
+                    tracing::info!(job = %self.job.name, reason, "the window is asked for in halves");
+                    seen = Seen::default();
+                    continue;
+                }
+                Err(Cut::Restart(reason)) if restarts < MOST_RESTARTS => {
+                    tracing::warn!(job = %self.job.name, reason, "the walk begins anew");
+                    (seen, restarts) = (Seen::default(), restarts + 1);
+                    continue;
+                }
+                Err(cut) => return Err(cut.advised(self.job, progress.failures, length)),
+            }
+            let Some(Fixed { hi, complete_through }) = course.fixed else {
                 return Err(Cut::Source("the source answered no page at all".to_owned()));
             };
-            watermark = watermark::advance(watermark, step, max_seen, fixed.hi);
-            let Some(next) = step.to else {
-                return Ok(Reached { watermark, complete_through: fixed.complete_through });
-            };
+            watermark = watermark::advance(watermark, step, seen.complete_to(rule.is_time), hi);
+            if !course.steps.advance() {
+                return Ok(Reached { watermark, complete_through });
+            }
             store.advance(self.lease, run, watermark).await?;
-            from = Some(next);
+            (seen, restarts) = (Seen::default(), 0);
         }
     }
 
@@ -164,32 +190,32 @@ impl<'a> Walk<'a> {
         if self.job.stream.bounded { length } else { Length { of_step: None, is_shortest: failures > 0 } }
     }
 
-    /// Reads and commits every page of a step; returns the highest version seen.
+    /// Reads and commits every page of a step that is not committed yet.
     async fn step(
         &self,
-        run: RunId,
-        progress: Progress,
-        source: &EventSource,
+        progress: &Progress,
+        course: &mut Course,
+        seen: &mut Seen,
         reader: &mut PageReader,
-        fixed: &mut Option<Fixed>,
         report: &mut RunReport,
-    ) -> Result<Option<Version>, Cut> {
-        let mut max_seen = None;
+    ) -> Result<(), Cut> {
         loop {
             let page = self.next_page(reader).await;
             report.requests = reader.requests();
-            let Some(page) = page? else { return Ok(max_seen) };
-            let now = match *fixed {
-                Some(now) => now,
-                None => *fixed.insert(self.fix(progress, page.source_time).await?),
+            let Some(page) = page? else { return Ok(()) };
+            let fixed = *course.fixed.get_or_insert_with(|| self.fixed(page.source_time));
+            let silence = match course.silence {
+                Some(silence) => silence,
+                None => *course.silence.insert(self.silence(progress, fixed).await?),
             };
-            max_seen = max_seen.max(page.max_version);
+            seen.page(page.max_version, page.is_sorted);
             report.pages += 1;
             let commit = PageCommit {
-                run,
+                run: course.run,
                 number: page.number,
                 requests: reader.requests(),
-                rules: self.rules(source, &page, now.silence),
+                rules: self.rules(&course.source, &page, silence),
+                bookmark: self.bookmark(progress, course, fixed, *seen, &page),
                 records: page.records.into(),
                 quarantined: page.quarantined,
                 skipped: page.skipped,
@@ -201,6 +227,28 @@ impl<'a> Walk<'a> {
                 self.engine.fresh.send_modify(|count| *count += 1);
             }
         }
+    }
+
+    /// Where the walk stands behind a page.
+    fn bookmark(
+        &self,
+        progress: &Progress,
+        course: &Course,
+        fixed: Fixed,
+        seen: Seen,
+        page: &Page,
+    ) -> Option<Bookmark> {
+        (page.next.is_some() || page.risen_to.is_some()).then(|| Bookmark {
+            fingerprint: self.fingerprint.clone(),
+            failures: progress.failures,
+            hi: fixed.hi,
+            complete_through: fixed.complete_through,
+            planned: course.steps.hi(),
+            step: course.steps.current(),
+            seen,
+            page: page.next.clone(),
+            risen_to: page.risen_to,
+        })
     }
 
     /// The next page, unless the lease is lost or the process has to stop: a page already asked for is
@@ -220,19 +268,21 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Fixes what counts as complete by the source's clock at the run's first request. The baseline instant
-    /// is that of the first attempt, whatever attempt this is.
-    async fn fix(&self, progress: Progress, source_time: Instant) -> Result<Fixed, StoreError> {
+    /// What counts as complete by the source's clock at the run's first request.
+    fn fixed(&self, source_time: Instant) -> Fixed {
         let window = &self.job.window;
-        let complete_through = source_time.minus(window.settle);
-        let silence = if progress.baseline_open {
-            let at = self.engine.store.fix_baseline(self.lease, complete_through).await?;
-            Silence::Baseline(self.has_time_versions().then(|| Version(at.micros())))
-        } else {
-            Silence::Never
-        };
         let hi = if self.has_time_versions() { window.hi(source_time) } else { None };
-        Ok(Fixed { hi, complete_through, silence })
+        Fixed { hi, complete_through: source_time.minus(window.settle) }
+    }
+
+    /// Which changes are recorded only. The baseline instant is that of the first attempt, whatever attempt
+    /// this is.
+    async fn silence(&self, progress: &Progress, fixed: Fixed) -> Result<Silence, StoreError> {
+        if !progress.baseline_open {
+            return Ok(Silence::Never);
+        }
+        let at = self.engine.store.fix_baseline(self.lease, fixed.complete_through).await?;
+        Ok(Silence::Baseline(self.has_time_versions().then(|| Version(at.micros()))))
     }
 
     fn has_time_versions(&self) -> bool {
@@ -276,7 +326,7 @@ impl<'a> Walk<'a> {
     async fn close(
         &self,
         run: RunId,
-        progress: Progress,
+        watermark: Option<Version>,
         reached: Result<Reached, Cut>,
         report: &mut RunReport,
     ) {
@@ -294,7 +344,7 @@ impl<'a> Walk<'a> {
                 end.watermark = watermark;
                 end.complete_through = Some(complete_through);
             }
-            Err(Cut::Source(reason)) => {
+            Err(Cut::Source(reason) | Cut::Restart(reason) | Cut::TooMuch(reason)) => {
                 (end.status, end.reason, end.at_source) = (RunStatus::Failed, Some(reason), true);
             }
             Err(Cut::Stopped) => {
@@ -320,7 +370,7 @@ impl<'a> Walk<'a> {
         }
         report.status = end.status;
         report.reason = end.reason;
-        let watermark = end.watermark.or(progress.watermark);
+        let watermark = end.watermark.or(watermark);
         report.watermark = watermark.map(|version| self.job.version_format().show(version));
     }
 }

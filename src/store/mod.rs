@@ -25,6 +25,7 @@ use std::{fmt::Debug, sync::Arc, time::Duration};
 use async_trait::async_trait;
 
 use crate::domain::{
+    bookmark::Bookmark,
     content::Hash,
     instant::Instant,
     page::{PageRules, SeenRecord},
@@ -76,8 +77,8 @@ pub trait Store: Debug + Send + Sync {
     /// Opens a run. Runs of the job that a crash left open are closed as failed, `interrupted`.
     async fn start_run(&self, lease: &JobLease, run: &NewRun) -> Result<RunId, StoreError>;
 
-    /// Decides one page and stores what follows: rows, events and the run's counts, in one transaction
-    /// that holds the job's lease row. Fails with [`StoreError::LeaseLost`], and writes nothing, under
+    /// Decides one page and stores what follows: rows, events, the run's counts and where the walk stands,
+    /// in one transaction that holds the job's lease row. Fails with [`StoreError::LeaseLost`], and writes nothing, under
     /// another epoch.
     ///
     /// Unknown keys get a placeholder row first, then the rows that differ are locked in key order, and
@@ -88,7 +89,8 @@ pub trait Store: Debug + Send + Sync {
     /// number that the run has counted before adds only what it changes this time.
     async fn commit_page(&self, lease: &JobLease, page: &PageCommit) -> Result<PageOutcome, StoreError>;
 
-    /// Moves the watermark after a complete step of a run that goes on; the job's failures are forgotten.
+    /// Moves the watermark after a complete step of a run that goes on; the job's failures and bookmark are
+    /// forgotten.
     async fn advance(
         &self,
         lease: &JobLease,
@@ -97,7 +99,7 @@ pub trait Store: Debug + Send + Sync {
     ) -> Result<(), StoreError>;
 
     /// Closes a run and moves the watermark, in one transaction that holds the job's lease row. A failure
-    /// at the source is counted; a complete run forgets those before it. While a record of the job is
+    /// at the source is counted; a complete run forgets those before it, and the bookmark. While a record of the job is
     /// quarantined, `complete_through` moves no further than to the moment its page was asked for.
     async fn finish_run(&self, lease: &JobLease, run: RunId, end: &RunEnd) -> Result<(), StoreError>;
 
@@ -191,6 +193,8 @@ pub struct PageCommit {
     pub rules: PageRules,
     /// The destination of its events.
     pub destination: String,
+    /// Where the walk stands behind it.
+    pub bookmark: Option<Bookmark>,
 }
 
 /// A new run.

@@ -36,6 +36,7 @@ pub(super) async fn commit<DB: Dialect>(
     };
     quarantine::insert::<DB>(db, lease, page).await?;
     run::count_page::<DB>(db, lease, page.run, page.number, page.requests, &counts).await?;
+    run::keep_bookmark::<DB>(db, lease, page.bookmark.as_ref()).await?;
     Ok(PageOutcome { counts })
 }
 

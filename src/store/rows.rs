@@ -61,6 +61,9 @@ pub(super) fn progress<DB: Dialect>(row: &DB::Row) -> Result<Progress, StoreErro
         baseline_at: maybe_instant::<DB>(row, "baseline_at")?,
         baseline_open: get::<DB, _>(row, "baseline_open")?,
         failures: number::<DB>(row, "failures")?,
+        // One of another release is none: the window is read from its beginning.
+        bookmark: get::<DB, Option<String>>(row, "bookmark")?
+            .and_then(|text| serde_json::from_str(&text).ok()),
     })
 }
 

@@ -7,6 +7,7 @@ use super::{
     job, quarantine, rows,
 };
 use crate::domain::{
+    bookmark::Bookmark,
     instant::Instant,
     run::{Counts, RunStatus},
     version::Version,
@@ -52,7 +53,7 @@ pub(super) async fn fix_baseline<DB: Dialect>(
 
 async fn progress<DB: Dialect>(db: &mut DB::Connection, lease: &JobLease) -> Result<Progress, StoreError> {
     let row = sql::<DB>(
-        "SELECT watermark, complete_through, baseline_at, baseline_open, failures FROM progress
+        "SELECT watermark, complete_through, baseline_at, baseline_open, failures, bookmark FROM progress
          WHERE job = $1 AND partition = $2",
     )
     .bind(lease.job.0)
@@ -131,6 +132,25 @@ pub(super) async fn count_page<DB: Dialect>(
     if counted == 1 { Ok(()) } else { Err(not_open(run)) }
 }
 
+/// Keeps where the walk stands. The job's row must be held.
+pub(super) async fn keep_bookmark<DB: Dialect>(
+    db: &mut DB::Connection,
+    lease: &JobLease,
+    bookmark: Option<&Bookmark>,
+) -> Result<(), StoreError> {
+    let text = bookmark.map(serde_json::to_string).transpose()?;
+    sql::<DB>(
+        "UPDATE progress SET bookmark = $3
+         WHERE job = $1 AND partition = $2 AND bookmark IS DISTINCT FROM $3",
+    )
+    .bind(lease.job.0)
+    .text(WHOLE)
+    .bind(text)
+    .run(db)
+    .await?;
+    Ok(())
+}
+
 pub(super) async fn finish<DB: Dialect>(
     db: &mut DB::Connection,
     lease: &JobLease,
@@ -199,7 +219,7 @@ async fn move_up<DB: Dialect>(
         (through, _) => through,
     };
     sql::<DB>(
-        "UPDATE progress SET failures = 0,
+        "UPDATE progress SET failures = 0, bookmark = NULL,
             watermark = CASE WHEN watermark > $3 OR $3 IS NULL THEN watermark ELSE $3 END,
             complete_through =
                 CASE WHEN complete_through > $4 OR $4 IS NULL THEN complete_through ELSE $4 END,

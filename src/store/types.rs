@@ -6,6 +6,7 @@ use secrecy::SecretString;
 use serde::Serialize;
 
 use crate::domain::{
+    bookmark::Bookmark,
     content::Hash,
     delivery::Next,
     instant::Instant,
@@ -47,7 +48,7 @@ pub struct JobLease {
 }
 
 /// How far a job has read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// The version up to which the stream is known complete.
     pub watermark: Option<Version>,
@@ -59,6 +60,8 @@ pub struct Progress {
     pub baseline_open: bool,
     /// How many runs failed at this watermark, one after another.
     pub failures: u32,
+    /// The walk that has not reached its end.
+    pub bookmark: Option<Bookmark>,
 }
 
 /// An account's access token.

@@ -27,6 +27,7 @@ use onlynew::{
         json_path::JsonPath,
         key::KeyType,
         numbers::Numbers,
+        order::RowOrder,
         version::{Version, VersionFormat},
         version_field::OnMissingVersion,
         window::{Bounds, WindowRule},
@@ -206,6 +207,7 @@ impl Draft {
             request_format: format.clone(),
             format,
             timezone: None,
+            row_order: RowOrder::None,
             stop_at_start: false,
         });
         self
@@ -287,7 +289,7 @@ impl Draft {
         let limits = Arc::new(Limits::new(Arc::clone(&clock)).with_random(|| 0.0));
         let (job, http) = self.job();
         let mut reader = PageReader::new(job, http, limits, clock);
-        reader.begin(Bounds { start: from, end: None });
+        reader.begin(Bounds { start: from, end: None }, None).unwrap();
         reader
     }
 

@@ -11,6 +11,7 @@ mod cases_delivery;
 mod cases_limits;
 mod cases_pages;
 mod cases_reading;
+mod cases_resume;
 mod cases_running;
 mod cases_versions;
 mod cases_windows;

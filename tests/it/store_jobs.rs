@@ -159,6 +159,7 @@ async fn a_complete_run_moves_the_watermark_and_closes_the_baseline(database: Da
         baseline_at: None,
         baseline_open: false,
         failures: 0,
+        bookmark: None,
     };
     assert_eq!(store.open_progress(&lease, true).await.unwrap(), moved);
     let view = store.job_view("issues").await.unwrap().unwrap().last_run.unwrap();

@@ -78,6 +78,7 @@ impl RunningJob {
                 },
             },
             destination: DESTINATION.into(),
+            bookmark: None,
         }
     }
 

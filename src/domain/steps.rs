@@ -1,0 +1,157 @@
+//! The steps of one run: its window tiled oldest first, and a step cut in half where the source cannot
+//! give all of it at once.
+
+use std::time::Duration;
+
+use super::{
+    version::Version,
+    window::{Step, WindowRule},
+};
+
+/// The steps that a run has before it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Steps {
+    rule: WindowRule,
+    from: Option<Version>,
+    /// Where the current step ends, and behind it the ends of the steps that it was cut out of.
+    ends: Vec<Option<Version>>,
+    /// Where the window ends, as far as that is known beforehand.
+    hi: Option<Version>,
+    length: Option<Duration>,
+}
+
+impl Steps {
+    /// The steps over a window from `from` on, each of `length`; only the last one reaches beyond `hi`.
+    pub fn new(
+        rule: WindowRule,
+        from: Option<Version>,
+        hi: Option<Version>,
+        length: Option<Duration>,
+    ) -> Self {
+        Self { rule, from, ends: vec![rule.step(from, hi, length).to], hi, length }
+    }
+
+    /// The same, where the first step was laid by an earlier attempt.
+    pub fn beginning_with(
+        rule: WindowRule,
+        step: Step,
+        hi: Option<Version>,
+        length: Option<Duration>,
+    ) -> Self {
+        Self { rule, from: step.from, ends: vec![step.to], hi, length }
+    }
+
+    /// The step to walk over.
+    pub fn current(&self) -> Step {
+        Step { from: self.from, to: self.ends.last().copied().flatten() }
+    }
+
+    /// Where the window ends, as far as that was known beforehand.
+    pub const fn hi(&self) -> Option<Version> {
+        self.hi
+    }
+
+    /// Goes on behind the current step; `false` where it was the last one.
+    pub fn advance(&mut self) -> bool {
+        let Some(end) = self.ends.pop().flatten() else { return false };
+        self.from = Some(end);
+        if self.ends.is_empty() {
+            self.ends.push(self.rule.step(self.from, self.hi, self.length).to);
+        }
+        true
+    }
+
+    /// Cuts the current step in half; `false` where it has no beginning or cannot be any shorter.
+    pub fn split(&mut self) -> bool {
+        let Step { from, to } = self.current();
+        let shortest = self.rule.shortest();
+        let (Some(Version(from)), Some(Version(end)), true) = (from, to.or(self.hi), self.rule.is_time)
+        else {
+            return false;
+        };
+        let half = end.saturating_sub(from) / 2;
+        // A whole number of the shortest steps, so that no half asks for the same as the whole.
+        let half = half - half % shortest;
+        if half <= 0 {
+            return false;
+        }
+        self.ends.push(Some(Version(from.saturating_add(half))));
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RULE: WindowRule = WindowRule {
+        start: None,
+        lookback: Duration::ZERO,
+        settle: Duration::ZERO,
+        step: None,
+        granularity: Duration::from_secs(1),
+        precision: 1_000_000,
+        open_start: false,
+        open_end: false,
+        is_time: true,
+    };
+
+    fn seconds(seconds: i64) -> Option<Version> {
+        Some(Version(seconds * 1_000_000))
+    }
+
+    /// All steps in whole seconds; those at these places are cut in half first.
+    fn walked(mut steps: Steps, cut: &[usize]) -> Vec<(Option<i64>, Option<i64>)> {
+        let whole = |version: Option<Version>| version.map(|Version(at)| at / 1_000_000);
+        let mut walked = Vec::new();
+        loop {
+            if cut.contains(&walked.len()) {
+                assert!(steps.split());
+            }
+            let step = steps.current();
+            walked.push((whole(step.from), whole(step.to)));
+            if !steps.advance() {
+                return walked;
+            }
+        }
+    }
+
+    #[test]
+    fn steps_tile_the_window_and_the_last_one_is_open() {
+        let steps = |length| Steps::new(RULE, seconds(0), seconds(10), length);
+        let four = Some(Duration::from_secs(4));
+        assert_eq!(walked(steps(None), &[]), [(Some(0), None)]);
+        assert_eq!(walked(steps(four), &[]), [(Some(0), Some(4)), (Some(4), Some(8)), (Some(8), None)]);
+        let resumed = Step { from: seconds(5), to: seconds(6) };
+        let resumed = Steps::beginning_with(RULE, resumed, seconds(10), four);
+        assert_eq!(walked(resumed, &[]), [(Some(5), Some(6)), (Some(6), None)]);
+    }
+
+    #[test]
+    fn a_step_that_is_cut_still_tiles() {
+        let steps = || Steps::new(RULE, seconds(0), seconds(20), Some(Duration::from_secs(8)));
+        let cut = walked(steps(), &[0]);
+        assert_eq!(cut, [(0, 4), (4, 8), (8, 16), (16, -1)].map(bounds));
+        let cut = walked(steps(), &[0, 1]);
+        assert_eq!(cut, [(0, 4), (4, 6), (6, 8), (8, 16), (16, -1)].map(bounds));
+        let last = walked(steps(), &[2]);
+        assert_eq!(last, [(0, 8), (8, 16), (16, 18), (18, -1)].map(bounds), "the open step, up to `hi`");
+    }
+
+    fn bounds((from, to): (i64, i64)) -> (Option<i64>, Option<i64>) {
+        (Some(from), (to >= 0).then_some(to))
+    }
+
+    #[test]
+    fn no_step_becomes_shorter_than_the_request_can_spell() {
+        let halvings = |rule: WindowRule, from, hi| {
+            let mut steps = Steps::new(rule, from, hi, None);
+            std::iter::from_fn(|| steps.split().then_some(())).count()
+        };
+        assert_eq!(halvings(RULE, seconds(0), seconds(9)), 3, "4, 2, 1");
+        assert_eq!(halvings(RULE, seconds(0), seconds(1)), 0);
+        assert_eq!(halvings(RULE, seconds(5), seconds(1)), 0, "a window that ends before it begins");
+        assert_eq!(halvings(RULE, None, seconds(9)), 0, "no beginning");
+        assert_eq!(halvings(WindowRule { is_time: false, ..RULE }, seconds(0), seconds(9)), 0, "numbers");
+    }
+}

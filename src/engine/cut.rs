@@ -1,0 +1,75 @@
+//! Why a walk did not reach the end of its window, in the words of a report.
+
+use crate::{
+    config::job::Job,
+    connector::ReadError,
+    domain::{instant::Instant, window::Length},
+    store::StoreError,
+};
+
+/// So many failures in a row are no accident.
+const KEEPS_FAILING: u32 = 3;
+
+/// How often a walk begins anew in one step, where the source says that the place of a page is not good any more.
+pub(super) const MOST_RESTARTS: u32 = 3;
+
+/// Why a walk did not reach the end of its window.
+pub(super) enum Cut {
+    /// The source failed, or answered what is not data.
+    Source(String),
+    /// The place of a page is not good any more.
+    Restart(String),
+    /// The source does not give so much at once.
+    TooMuch(String),
+    /// The process has to stop.
+    Stopped,
+    /// The source asks the jobs of a bucket to leave it alone until then.
+    RateLimited { bucket: String, until: Instant, reason: String },
+    /// The store failed.
+    Store(StoreError),
+}
+
+impl Cut {
+    /// The same with advice where runs keep failing and less cannot be asked for.
+    pub(super) fn advised(self, job: &Job, failures: u32, length: Length) -> Self {
+        match self {
+            Self::Restart(reason) => {
+                Self::Source(format!("{reason}; the walk has begun anew {MOST_RESTARTS} times already"))
+            }
+            Self::TooMuch(reason) => Self::Source(format!("{reason}; {}", why_whole(job))),
+            Self::Source(reason) if length.is_shortest && failures >= KEEPS_FAILING => {
+                let why = why_whole(job);
+                Self::Source(format!("{reason}; {} runs have failed here in a row, and {why}", failures + 1))
+            }
+            cut => cut,
+        }
+    }
+}
+
+/// Why no less can be asked for.
+fn why_whole(job: &Job) -> &'static str {
+    if !job.stream.bounded {
+        "this source cannot be asked for a part of the window: its requests never use `window.end`"
+    } else if job.window.start.is_none() {
+        "the window may have no beginning that it could be cut from: set `window.start`"
+    } else {
+        "the window cannot be made any shorter"
+    }
+}
+
+impl From<StoreError> for Cut {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<ReadError> for Cut {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::RateLimited { bucket, until, reason } => Self::RateLimited { bucket, until, reason },
+            ReadError::Restart { reason } => Self::Restart(reason),
+            ReadError::TooMuch { reason } => Self::TooMuch(reason),
+            ReadError::Failed { reason } => Self::Source(reason),
+        }
+    }
+}
