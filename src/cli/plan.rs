@@ -33,14 +33,18 @@ impl Plan {
         }
         let view = app.store.job_view(&job.name).await?;
         app.store.close().await;
-        let watermark = view.and_then(|view| view.progress?.watermark);
+        let progress = view.and_then(|view| view.progress).unwrap_or_default();
+        let watermark = progress.watermark;
         let show = |version| job.version_format().show(version);
-        let versioned = job.stream.incremental.is_some();
+        let by_token = job.stream.sync.is_some();
+        let token_of = progress.sync_token.filter(|_| by_token).map(|token| token.given_at);
+        let versioned = job.stream.incremental.is_some() && !by_token;
         let step = Step { from: job.window.from(watermark), to: None };
         let from = job.window.bounds(step).start.filter(|_| versioned).map(show);
         let to = job.window.hi(at).filter(|_| versioned).map(show);
         let answer = json!({
             "job": job.name, "at": at, "fires": fires, "window": {"from": from, "to": to},
+            "token_given_at": token_of,
             "watermark": watermark.map(show), "destination": job.destination.name,
         });
         session.answer(&answer, || {
@@ -50,15 +54,15 @@ impl Plan {
                 None => "-".to_owned(),
             };
             let fires: Vec<String> = fires.iter().map(ToString::to_string).collect();
-            let lowest = if versioned {
-                "none: everything"
-            } else {
-                "none: this stream has no versions, each run is a full walk"
+            let lowest = match token_of {
+                Some(given_at) => format!("what the source gave to go on from at {given_at}"),
+                None if versioned || by_token => "none: everything".to_owned(),
+                None => "none: this stream has no versions, each run is a full walk".to_owned(),
             };
             table::pairs([
                 ("job", job.name.clone()),
                 ("fires", fires.join("\n")),
-                ("from", from.clone().map_or_else(|| lowest.to_owned(), |from| bound(Some(from)))),
+                ("from", from.clone().map_or(lowest, |from| bound(Some(from)))),
                 ("to", bound(to.clone())),
                 ("watermark", bound(watermark.map(show))),
                 ("destination", job.destination.name.clone()),

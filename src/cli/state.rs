@@ -35,11 +35,18 @@ impl State {
             (false, Some(_)) => "complete",
             (false, None) => "none",
         };
+        let token_of = progress.sync_token.as_ref().map(|token| token.given_at);
+        let goes_on_at = progress.bookmark.as_ref().map(|mark| match (&mark.page, mark.risen_to) {
+            (_, Some(version)) => json!({"version": job.version_format().show(version)}),
+            (Some(page), None) => json!({"page": page.number}),
+            (None, None) => json!({}),
+        });
         let lease = view.lease.as_ref().map(|(owner, until)| json!({"owner": owner, "until": until}));
         let answer = json!({
             "job": job.name, "uid": view.row.uid, "watermark": watermark,
             "complete_through": progress.complete_through,
             "baseline": {"state": baseline, "at": progress.baseline_at},
+            "token_given_at": token_of, "goes_on_at": goes_on_at,
             "records": view.records, "quarantined": view.quarantined,
             "events": {"pending": view.pending, "delivered": view.delivered, "dead": view.dead},
             "last_delivery_error": view.last_error, "last_fire": view.row.last_fire, "lease": lease, "last_run": view.last_run,
@@ -55,6 +62,8 @@ impl State {
                 ("watermark", table::or_dash(watermark)),
                 ("complete through", table::or_dash(progress.complete_through)),
                 ("baseline", baseline.to_owned()),
+                ("token given at", table::or_dash(token_of)),
+                ("goes on at", table::or_dash(goes_on_at)),
                 ("records", view.records.to_string()),
                 ("quarantined", view.quarantined.to_string()),
                 (

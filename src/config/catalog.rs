@@ -115,7 +115,7 @@ fn summary(name: &str, file: Option<PathBuf>, connector: &ConnectorFile) -> Conn
                 name: name.value.clone(),
                 description: stream.description.clone().unwrap_or_default(),
                 primary_key: stream.primary_key.iter().map(|part| part.value.clone()).collect(),
-                version_field: stream.incremental.as_ref().map(|version| version.field.text()),
+                version_field: stream.versions().and_then(|version| Some(version.field.as_ref()?.text())),
             })
             .collect(),
     }

@@ -113,7 +113,7 @@ impl Connector {
                 check_window(window, stream.incremental.as_ref(), problems);
             }
             if let Some(changes) = &defaults.changes {
-                check_changes(changes, stream.incremental.is_some(), problems);
+                check_changes(changes, stream.versions().is_some(), problems);
             }
         }
         self.usable = whole && problems.count() == before;

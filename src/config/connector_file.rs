@@ -163,15 +163,32 @@ pub(super) struct RequestFile {
     /// Request headers; a null is left out.
     #[schemars(with = "Option<Entries<Option<TemplateForm>>>")]
     pub(super) headers: Option<Entries<Option<Spanned<String>>>>,
+    /// Whether the source answers 304 to the `ETag` of its answer before (`If-None-Match`). Listings of one page
+    /// are then read only where they have changed.
+    #[schemars(extend("default" = false))]
+    pub(super) conditional: Option<bool>,
 }
 
-/// The version of a record.
+/// The version of a record, and how the source is asked for what is new.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct IncrementalFile {
-    /// The path of the version in a record, or several: the first that holds something counts.
-    #[schemars(with = "PathsForm")]
-    pub(super) field: Spanned<Literal>,
+    /// The path of the version in a record, or several: the first that holds something counts. Only where
+    /// `state` is not `window` may records have none.
+    #[schemars(with = "Option<PathsForm>")]
+    pub(super) field: Option<Spanned<Literal>>,
+    /// How the source is asked for what is new.
+    #[schemars(with = "Option<StateKind>", extend("default" = "window"))]
+    pub(super) state: Option<Spanned<StateKind>>,
+    /// Where the last page holds what the next run goes on from, for `token` and `url`.
+    #[schemars(with = "Option<PlaceForm>")]
+    pub(super) token_path: Option<Spanned<String>>,
+    /// Where the first token comes from, for sources that do not list what there is. Default: the first run
+    /// reads everything, without a token.
+    pub(super) token_start: Option<Spanned<TokenStartFile>>,
+    /// How long the source knows a token: with an older one a run begins anew without asking.
+    #[schemars(with = "Option<DurationForm>")]
+    pub(super) retention: Option<Spanned<String>>,
     /// How the source spells versions: a name, or a pattern of strftime.
     #[schemars(with = "Option<VersionFormatForm>", extend("default" = "auto"))]
     pub(super) format: Option<Spanned<String>>,
@@ -198,6 +215,47 @@ pub(super) struct IncrementalFile {
     /// start ends the walk.
     #[schemars(with = "Option<bool>", extend("default" = false))]
     pub(super) stop_at_start: Option<Spanned<bool>>,
+}
+
+/// How a source is asked for what is new.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum StateKind {
+    /// By versions: `window.start` and `window.end`.
+    #[default]
+    Window,
+    /// By a token that the last page gives: `window.token`.
+    Token,
+    /// By a whole URL that the last page gives.
+    Url,
+}
+
+/// Where the first token comes from.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TokenStartFile {
+    /// The path behind the root that answers a token.
+    pub(super) path: Spanned<String>,
+    /// Query parameters; a null is left out, a list repeats its name.
+    #[schemars(with = "Option<Entries<Option<TemplateForm>>>")]
+    pub(super) query: Option<Entries<Option<Spanned<String>>>>,
+    /// Where the answer holds it.
+    #[schemars(with = "PlaceForm")]
+    pub(super) token_path: Spanned<String>,
+}
+
+impl IncrementalFile {
+    /// Whether the source is asked by what it gave, and not by versions.
+    pub(super) fn goes_by_token(&self) -> bool {
+        self.state.as_ref().is_some_and(|state| state.value != StateKind::Window)
+    }
+}
+
+impl StreamFile {
+    /// Where the records' versions stand; `None` where they have none.
+    pub(super) fn versions(&self) -> Option<&Spanned<IncrementalFile>> {
+        self.incremental.as_ref().filter(|rule| rule.field.is_some() || !rule.goes_by_token())
+    }
 }
 
 /// What a source does at a bound.

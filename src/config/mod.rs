@@ -27,6 +27,7 @@ mod rules;
 pub mod schema;
 pub mod stream;
 mod streams;
+mod sync;
 pub mod template;
 mod text;
 mod tree;

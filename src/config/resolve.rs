@@ -150,7 +150,7 @@ impl<'a> Resolver<'a> {
         let incremental = stream_file.incremental.as_ref();
         let defaults = stream_file.defaults.as_ref();
         let window = rules::window(file.window.as_ref(), defaults, incremental, self.problems);
-        let changes = rules::changes(file.changes.as_ref(), defaults, incremental, self.problems);
+        let changes = rules::changes(file.changes.as_ref(), defaults, stream_file.versions(), self.problems);
         if !connector.usable || self.problems.count() > before {
             return None;
         }

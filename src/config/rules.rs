@@ -29,7 +29,18 @@ pub(super) fn check_window(
     incremental: Option<&Spanned<IncrementalFile>>,
     problems: &Problems,
 ) {
-    let Some(incremental) = incremental else {
+    let useful = incremental.filter(|incremental| !incremental.goes_by_token());
+    let Some(incremental) = useful else {
+        let (why, help) = match incremental {
+            None => (
+                "the records of this stream have no versions",
+                "each run of this stream reads everything and compares contents: remove the window",
+            ),
+            Some(_) => (
+                "this stream goes on from a token, which knows no times",
+                "the source itself says what is new: remove the window",
+            ),
+        };
         let keys = [
             ("start", &window.start),
             ("lookback", &window.lookback),
@@ -37,12 +48,8 @@ pub(super) fn check_window(
             ("step", &window.step),
         ];
         for (key, value) in keys.into_iter().filter_map(|(key, value)| Some((key, value.as_ref()?))) {
-            let message = format!("`{key}` does nothing here: the records of this stream have no versions");
-            problems.add(
-                Problem::new(value.span, message).help(
-                    "each run of this stream reads everything and compares contents: remove the window",
-                ),
-            );
+            let message = format!("`{key}` does nothing here: {why}");
+            problems.add(Problem::new(value.span, message).help(help));
         }
         return;
     };
@@ -249,8 +256,8 @@ pub(super) fn changes(
     let numbers = given.iter().find_map(|changes| changes.numbers);
     let emit = given.iter().find_map(|changes| changes.emit.as_ref());
     // The version's own fields differ with every version: they are no content.
-    let fields = match incremental {
-        Some(incremental) => paths(&incremental.field, problems),
+    let fields = match incremental.and_then(|incremental| incremental.field.as_ref()) {
+        Some(field) => paths(field, problems),
         None => Some(Vec::new()),
     };
     let ignore: Option<Vec<JsonPath>> =

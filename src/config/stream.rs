@@ -36,6 +36,10 @@ pub struct Stream {
     pub key_type: KeyType,
     /// The version of a record; `None` where records have none and each run is a full walk.
     pub incremental: Option<Incremental>,
+    /// What runs go on from that is no version.
+    pub sync: Option<SyncState>,
+    /// Whether the source is told which answer it gave last.
+    pub conditional: bool,
     /// Whether requests name `window.end`, so that a part of the window can be asked for.
     pub bounded: bool,
     /// How the next page is found.
@@ -146,6 +150,30 @@ pub struct Incremental {
     pub stop_at_start: bool,
 }
 
+/// How runs go on from what the last page of the run before held.
+#[derive(Debug)]
+pub struct SyncState {
+    /// Where the last page holds it.
+    pub place: Place,
+    /// It is the URL of the next run's first page; else a token for the request.
+    pub is_url: bool,
+    /// Where the first token comes from; `None` where the first run reads everything.
+    pub start: Option<TokenStart>,
+    /// How long the source knows it.
+    pub retention: Option<Duration>,
+}
+
+/// The request for the first token.
+#[derive(Debug)]
+pub struct TokenStart {
+    /// The path behind the root.
+    pub path: Template,
+    /// Query parameters, in order.
+    pub query: Vec<(String, Template)>,
+    /// Where the answer holds the token.
+    pub token: Place,
+}
+
 /// A place in an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
@@ -249,6 +277,8 @@ pub enum ErrorAction {
     RestartWindow,
     /// The listing is too long for the source: ask for this part of the window in two halves.
     SplitWindow,
+    /// The source does not know the token of the run before any more: begin anew without it.
+    ResetToken,
 }
 
 /// How long to wait.
@@ -278,6 +308,7 @@ impl ErrorAction {
             Self::Empty => "empty",
             Self::RestartWindow => "restart_window",
             Self::SplitWindow => "split_window",
+            Self::ResetToken => "reset_token",
         }
     }
 

@@ -40,7 +40,8 @@ pub(super) fn build(
     }
     let primary_key: Vec<JsonPath> =
         stream.primary_key.iter().filter_map(|text| super::values::path(text, problems)).collect();
-    let incremental = stream.incremental.as_ref().map(|incremental| builder.incremental(incremental));
+    let incremental = stream.versions().map(|incremental| builder.incremental(incremental));
+    let sync = builder.sync(stream, &request);
     let pagination = builder.pagination(stream.pagination.as_ref());
     if let Some(file) = &stream.pagination {
         builder.uses_page(file, &stream.request, &request);
@@ -80,6 +81,8 @@ pub(super) fn build(
             Some(incremental) => Some(incremental?),
             None => None,
         },
+        sync,
+        conditional: request.conditional,
         bounded,
         pagination: pagination?,
         errors,
@@ -96,11 +99,12 @@ pub(super) struct Request<'a> {
     path: Option<&'a Spanned<String>>,
     query: Vec<Pair<'a>>,
     headers: Vec<Pair<'a>>,
+    conditional: bool,
 }
 
 impl<'a> Request<'a> {
     /// Every text that may hold a template.
-    fn texts(&self) -> impl Iterator<Item = &'a Spanned<String>> {
+    pub(super) fn texts(&self) -> impl Iterator<Item = &'a Spanned<String>> {
         self.query.iter().chain(&self.headers).map(|(_, value)| *value).chain(self.path)
     }
 
@@ -114,6 +118,7 @@ fn merged<'a>(defaults: Option<&'a RequestFile>, own: &'a RequestFile) -> Reques
     let mut request = Request::default();
     for part in [defaults, Some(own)].into_iter().flatten() {
         request.path = part.path.as_ref().or(request.path);
+        request.conditional = part.conditional.unwrap_or(request.conditional);
         let lists = [(&part.query, &mut request.query), (&part.headers, &mut request.headers)];
         for (given, list) in lists {
             for (name, value) in given.iter().flat_map(Entries::iter) {
@@ -158,6 +163,10 @@ impl Builder<'_> {
             }
             return None;
         };
+        self.path(text)
+    }
+
+    pub(super) fn path(&self, text: &Spanned<String>) -> Option<Template> {
         if !text.starts_with(['/', '{']) && !text.is_empty() {
             let problem =
                 Problem::new(text.span, format!("the path `{}` does not start with `/`", text.shown()));
@@ -169,7 +178,7 @@ impl Builder<'_> {
         template(text, self.request_scope(), self.problems)
     }
 
-    fn pairs(&self, pairs: &[Pair<'_>], good: impl Fn(&str) -> bool) -> Vec<(String, Template)> {
+    pub(super) fn pairs(&self, pairs: &[Pair<'_>], good: impl Fn(&str) -> bool) -> Vec<(String, Template)> {
         let mut built = Vec::new();
         for (name, value) in pairs {
             if name.is_empty() || !good(name) {
@@ -183,7 +192,15 @@ impl Builder<'_> {
         built
     }
 
-    fn incremental(&self, file: &IncrementalFile) -> Option<Incremental> {
+    fn incremental(&self, file: &Spanned<IncrementalFile>) -> Option<Incremental> {
+        let Some(field) = &file.field else {
+            if file.whole {
+                let problem = Problem::new(file.span, "`incremental` lacks the key `field`");
+                self.problems
+                    .add(problem.help("`field`: the path of the version in a record, such as `updated_at`"));
+            }
+            return None;
+        };
         let format = version_format(file.format.as_ref(), self.problems);
         let request_format = match &file.request_format {
             Some(text) => version_format(Some(text), self.problems),
@@ -216,7 +233,7 @@ impl Builder<'_> {
             Some(text) => self.zone(text),
             None => None,
         };
-        let field = VersionField::new(paths(&file.field, self.problems)?);
+        let field = VersionField::new(paths(field, self.problems)?);
         let stop_at_start = file.stop_at_start.as_ref().is_some_and(|stop| stop.value);
         let row_order = file.row_order.as_ref().map_or_else(RowOrder::default, |order| order.value);
         Some(Incremental { field, format, request_format, timezone, row_order, stop_at_start })

@@ -160,7 +160,15 @@ impl Scope<'_> {
         let (inputs, others): (&[String], &[&str]) = match self {
             Self::Request { inputs } => (
                 inputs,
-                &["window.start", "window.end", "page.token", "page.offset", "page.number", "page.first"],
+                &[
+                    "window.start",
+                    "window.end",
+                    "window.token",
+                    "page.token",
+                    "page.offset",
+                    "page.number",
+                    "page.first",
+                ],
             ),
             Self::Record { inputs } => (inputs, &["record.*"]),
             Self::Answer { inputs } => (inputs, &["status", "response.*", "headers.*"]),

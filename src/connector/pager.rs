@@ -47,6 +47,12 @@ pub struct Position {
     pub from: Option<Version>,
 }
 
+impl Default for Position {
+    fn default() -> Self {
+        Self { token: Value::Null, offset: 0, number: 1, first: true, from: None }
+    }
+}
+
 /// The walk over the pages of a stream.
 #[derive(Debug)]
 pub struct Pager {
@@ -139,6 +145,11 @@ impl Pager {
             number: self.position.number,
             given_at,
         })
+    }
+
+    /// Whether the last page was read.
+    pub const fn is_over(&self) -> bool {
+        self.is_over
     }
 
     /// The version below which every row of the listing was read, where it is sorted by version.
@@ -303,11 +314,10 @@ impl Pager {
 }
 
 fn first_position(pagination: &Pagination) -> Position {
-    let number = match pagination.kind {
-        PageKind::PageNumber { base, .. } => base,
-        _ => 1,
-    };
-    Position { token: Value::Null, offset: 0, number, first: true, from: None }
+    match pagination.kind {
+        PageKind::PageNumber { base, .. } => Position { number: base, ..Position::default() },
+        _ => Position::default(),
+    }
 }
 
 #[cfg(test)]

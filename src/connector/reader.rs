@@ -2,114 +2,47 @@
 //! nothing starts over, and the walk moves on only behind a page that was read (field cases C15, C16).
 
 mod access;
+mod extract;
+mod page;
 
 use std::{sync::Arc, time::Duration};
 
 use minijinja::Value as Slot;
-use reqwest::header::HeaderMap;
+use reqwest::header::{ETAG, HeaderMap, HeaderValue, IF_NONE_MATCH};
 use serde_json::{Value, value::RawValue};
 use url::Url;
 
 use super::{
+    address::onward,
     auth::Secrets,
-    body::{
-        list::{List, list},
-        records::{Reading, RecordsError, too_many_bad},
-        text::decode,
-    },
+    body::text::decode,
     http::{Answer, Call, Http, HttpError},
-    marks,
-    next::{PageFacts, PagerError},
-    pager::Pager,
+    pager::{Pager, Position},
     place::header,
-    request::{Values, headers_of, url_of},
+    request::{RequestError, Values, Window, headers_of, start_url_of, url_of},
     tokens::Tokens,
-    verdict::{Reply, Verdict, judge, stops},
+    verdict::{Reply, Verdict, judge},
 };
 use crate::{
-    config::{
-        job::Job,
-        stream::{PageKind, Stream},
-        template::template_value,
-    },
+    config::{job::Job, stream::TokenStart, template::template_value},
     domain::{
         backoff::{Backoff, Plea, jittered},
         bookmark::PageMark,
         clock::Clock,
+        content::Hash,
         instant::Instant,
         order::RowOrder,
-        page::SeenRecord,
+        sync_token::PageTag,
         version::Version,
         window::{Bounds, Step, source_time},
     },
     limit::{LONGEST_WAIT, Limits},
-    store::QuarantinedRecord,
 };
+
+pub use page::{Page, ReadError};
 
 /// The longest time that one page may be waited for in all, where the source asks for patience.
 const LONGEST_PATIENCE: Duration = Duration::from_mins(30);
-
-/// A page of records.
-#[derive(Debug)]
-pub struct Page {
-    /// Its number in the run, from 1.
-    pub number: u32,
-    /// Its records that pass the filter, a key possibly more than once.
-    pub records: Vec<SeenRecord>,
-    /// Its records that could not be read.
-    pub quarantined: Vec<QuarantinedRecord>,
-    /// How many were left out for want of a version.
-    pub skipped: u64,
-    /// Its rows as they came, before the filter.
-    pub rows: usize,
-    /// The highest version among its rows.
-    pub max_version: Option<Version>,
-    /// When it was asked for, by our clock: the attempt that brought it.
-    pub asked_at: Instant,
-    /// When it had come, by our clock.
-    pub answered_at: Instant,
-    /// When it was asked for, by the source's clock.
-    pub source_time: Instant,
-    /// The page behind it, where a later walk may go on there.
-    pub next: Option<PageMark>,
-    /// The version below which every row of the walk was read; `None` where that is not known.
-    pub risen_to: Option<Version>,
-    /// Whether the walk's rows are sorted by version, oldest first, up to here.
-    pub is_sorted: bool,
-}
-
-/// Why a page was not read. It is never the end of the data.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ReadError {
-    /// The source wants to be left alone for longer than a run may wait.
-    #[error("{reason}")]
-    RateLimited {
-        /// Who is to leave it alone: the account's bucket, or a stream's own.
-        bucket: String,
-        /// Until when, by our clock.
-        until: Instant,
-        /// What it said.
-        reason: String,
-    },
-    /// The place of the page is not good any more: the walk has to begin anew.
-    #[error("{reason}")]
-    Restart {
-        /// What the source said.
-        reason: String,
-    },
-    /// The source does not give so much at once.
-    #[error("{reason}")]
-    TooMuch {
-        /// What the source said.
-        reason: String,
-    },
-    /// The page cannot be read, or not now.
-    #[error("{reason}")]
-    Failed {
-        /// Why, and what to look at.
-        reason: String,
-    },
-}
 
 /// Reads the pages of a job's stream for one run.
 #[derive(Debug)]
@@ -123,9 +56,11 @@ pub struct PageReader {
     clock: Arc<dyn Clock>,
     secrets: Secrets,
     inputs: Slot,
-    window: [Value; 2],
+    window: Window,
     /// The walk has no lower bound.
     is_from_start: bool,
+    /// The validator that the run may send with its first request.
+    tag: Option<PageTag>,
     pager: Pager,
     number: u32,
     requests: u64,
@@ -136,8 +71,10 @@ pub struct PageReader {
 /// An answer that holds data.
 struct Good {
     reply: Reply,
-    /// The answer says by itself that there are no records.
+    /// The answer says by itself that there are no records to be read.
     is_empty: bool,
+    /// Because they are those that were read before.
+    is_unmodified: bool,
     url: Url,
     asked_at: Instant,
     answered_at: Instant,
@@ -166,8 +103,9 @@ impl PageReader {
             clock,
             secrets: Secrets::of(&job.account.auth).and(&job.hidden),
             inputs: template_value(&Value::Object(job.inputs.clone())),
-            window: [Value::Null, Value::Null],
+            window: Window::default(),
             is_from_start: true,
+            tag: None,
             pager: Pager::new(job.stream.pagination.clone(), RowOrder::None, None),
             number: 0,
             requests: 0,
@@ -184,13 +122,48 @@ impl PageReader {
         self
     }
 
+    /// The same, where the run before read a listing of one page and was given this validator for it.
+    #[must_use]
+    pub fn with_tag(mut self, tag: Option<PageTag>) -> Self {
+        self.tag = tag.filter(|_| self.job.stream.conditional);
+        self
+    }
+
+    /// The hash of the account and the listing that sync tokens are made for.
+    pub fn listing(&self) -> Result<String, ReadError> {
+        let position = Position::default();
+        let bare = Values::new(&self.job.inputs, &Window::default(), &position);
+        let url = url_of(&self.job.stream, &bare).map_err(|error| self.unmade(&error))?;
+        Ok(Hash::of(format!("{} {url}", self.job.account.bucket).as_bytes()).hex())
+    }
+
+    /// From the next walk on, what the source gave is asked with; `None` asks for everything.
+    pub fn go_on_from(&mut self, token: Option<Value>) {
+        self.window.token = token.unwrap_or_default();
+    }
+
+    /// Asks for the first token of a source that does not list what there is.
+    pub async fn first_token(&mut self, start: &TokenStart) -> Result<Value, ReadError> {
+        let values = Values::new(&self.job.inputs, &self.window, &Position::default());
+        let stream = Arc::clone(&self.job.stream);
+        let made = start_url_of(&stream, start, &values)
+            .and_then(|url| headers_of(&stream, &values).map(|headers| (url, headers)));
+        let (url, headers) = made.map_err(|error| self.unmade(&error))?;
+        let good = self.fetch(&url, &headers).await?;
+        let body = good.reply.json().unwrap_or(RawValue::NULL);
+        self.token_at(&start.token, body, &good)?.ok_or_else(|| {
+            self.failed(Some(&url), "the answer holds no token where `token_start` looks for it")
+        })
+    }
+
     /// Begins a walk over the records within these bounds: from its first page, or from one that an earlier
     /// walk over them had come to.
     pub fn begin(&mut self, bounds: Bounds, page: Option<&PageMark>) -> Result<(), ReadError> {
         let rule = self.job.stream.incremental.as_ref();
         let order = rule.map_or(RowOrder::None, |rule| rule.row_order);
         let start = bounds.start.filter(|_| rule.is_some_and(|rule| rule.stop_at_start));
-        self.window = [self.spelled(bounds.start), self.spelled(bounds.end)];
+        self.window.start = self.spelled(bounds.start);
+        self.window.end = self.spelled(bounds.end);
         self.is_from_start = bounds.start.is_none();
         self.pager = Pager::new(self.job.stream.pagination.clone(), order, start);
         match page {
@@ -224,19 +197,21 @@ impl PageReader {
     pub async fn next_page(&mut self) -> Result<Option<Page>, ReadError> {
         let asked = self.pager.ask().map_err(|error| self.failed(None, &error.to_string()))?;
         let Some((position, url)) = asked else { return Ok(None) };
-        let stream = Arc::clone(&self.job.stream);
-        let moved = position.from.map(|from| self.spelled(self.bounds_from(from).start));
-        let [start, end] = &self.window;
-        let window = [moved.as_ref().unwrap_or(start).clone(), end.clone()];
-        let values = Values::new(&self.job.inputs, &window, position);
-        let made = url
-            .map_or_else(|| url_of(&stream, &values), |url| Ok(url.clone()))
-            .and_then(|url| headers_of(&stream, &values).map(|headers| (url, headers)));
-        let (url, headers) =
-            made.map_err(|error| self.failed(None, &format!("the request cannot be made: {error}")))?;
-
+        let (url, mut headers) = self.request(position, url).map_err(|error| self.unmade(&error))?;
+        let request = self.identity(&url, &headers);
+        if let Some(tag) = self.tag.take_if(|tag| self.number == 0 && tag.request == request)
+            && let Ok(etag) = HeaderValue::from_str(&tag.etag)
+        {
+            headers.insert(IF_NONE_MATCH, etag);
+        }
         let good = self.fetch(&url, &headers).await?;
-        let page = self.extract(&good)?;
+        let mut page = self.extract(&good)?;
+        if self.job.stream.conditional && page.number == 1 && self.pager.is_over() {
+            let etag =
+                headers.get(IF_NONE_MATCH).filter(|_| good.is_unmodified).or(good.reply.headers.get(ETAG));
+            let etag = etag.and_then(|etag| etag.to_str().ok());
+            page.tag = etag.map(|etag| PageTag { request, etag: etag.to_owned() });
+        }
         self.number = page.number;
         tracing::debug!(
             job = self.job.name,
@@ -247,6 +222,35 @@ impl PageReader {
             "page read"
         );
         Ok(Some(page))
+    }
+
+    /// The request for a page, not signed yet.
+    fn request(&self, position: &Position, url: Option<&Url>) -> Result<(Url, HeaderMap), RequestError> {
+        let stream = &self.job.stream;
+        let window = match position.from {
+            Some(from) => Window { start: self.spelled(self.bounds_from(from).start), ..self.window.clone() },
+            None => self.window.clone(),
+        };
+        let values = Values::new(&self.job.inputs, &window, position);
+        let url = match (url, &window.token) {
+            (Some(url), _) => url.clone(),
+            (None, Value::String(link))
+                if position.first && stream.sync.as_ref().is_some_and(|sync| sync.is_url) =>
+            {
+                onward(&url_of(stream, &values)?, link)?
+            }
+            (None, _) => url_of(stream, &values)?,
+        };
+        Ok((url, headers_of(stream, &values)?))
+    }
+
+    fn unmade(&self, error: &RequestError) -> ReadError {
+        self.failed(None, &format!("the request cannot be made: {error}"))
+    }
+
+    /// What shapes an answer and what is read from it, as a hash.
+    fn identity(&self, url: &Url, headers: &HeaderMap) -> String {
+        Hash::of(format!("{} {url} {headers:?}", self.job.fingerprint()).as_bytes()).hex()
     }
 
     /// Asks for one page until it comes or the bounds are reached.
@@ -269,18 +273,27 @@ impl PageReader {
                 Err(error) => return Err(self.failed(Some(url), &error.to_string())),
             };
             let answered_at = self.clock.now();
-            let Answer { url: from, status, headers, body, begun_at } = answer;
-            let date = date_of(&headers);
+            let Answer { url: from, status, headers: answered, body, begun_at } = answer;
+            let date = date_of(&answered);
             let format = job.stream.records.format;
-            let text = decode(body, header(&headers, "content-type").as_deref(), format);
-            let reply = Reply::new(status, headers, text, date.unwrap_or(begun_at), format, &self.secrets);
+            let text = decode(body, header(&answered, "content-type").as_deref(), format);
+            let reply = Reply::new(status, answered, text, date.unwrap_or(begun_at), format, &self.secrets);
             self.heed_quotas(url, &reply)?;
             let verdict = judge(&job.stream, &self.inputs, &reply);
             match verdict {
-                Verdict::Data | Verdict::Empty => {
-                    let is_empty = matches!(verdict, Verdict::Empty);
-                    let source_time = source_time(asked_at, begun_at, date);
-                    return Ok(Good { reply, is_empty, url: from, asked_at, answered_at, source_time });
+                Verdict::NotModified if !headers.contains_key(IF_NONE_MATCH) => {
+                    return Err(self.failed(Some(url), "answered 304 to a request that named no `ETag`"));
+                }
+                Verdict::Data | Verdict::Empty | Verdict::NotModified => {
+                    return Ok(Good {
+                        is_empty: !matches!(verdict, Verdict::Data),
+                        is_unmodified: matches!(verdict, Verdict::NotModified),
+                        source_time: source_time(asked_at, begun_at, date),
+                        reply,
+                        url: from,
+                        asked_at,
+                        answered_at,
+                    });
                 }
                 Verdict::RateLimited { plea, reason } => self.be_patient(&mut spent, url, plea, &reason)?,
                 Verdict::Retry { wait, reason } => self.wait_out(&mut spent, url, wait, &reason).await?,
@@ -289,6 +302,9 @@ impl PageReader {
                 }
                 Verdict::RestartWindow { reason } => {
                     return Err(ReadError::Restart { reason: self.reason(Some(url), &reason) });
+                }
+                Verdict::ResetToken { reason } => {
+                    return Err(ReadError::Reset { reason: self.reason(Some(url), &reason) });
                 }
                 Verdict::SplitWindow { reason } => {
                     return Err(ReadError::TooMuch { reason: self.reason(Some(url), &reason) });
@@ -349,88 +365,6 @@ impl PageReader {
         );
     }
 
-    /// The records of an answer. The walk moves on only where all of it could be read.
-    fn extract(&mut self, good: &Good) -> Result<Page, ReadError> {
-        let url = Some(&good.url);
-        let stream = &self.job.stream;
-        let body = good.reply.json().unwrap_or(RawValue::NULL);
-        let failed = |error: RecordsError| {
-            let beginning = self.secrets.excerpt(body.get(), 200);
-            self.failed(url, &format!("{error}; it begins with `{beginning}`"))
-        };
-        let list = match &good.reply.body {
-            _ if good.is_empty => List::empty(),
-            Ok(document) => list(document, stream).map_err(failed)?,
-            // The verdict called it data all the same: an empty body that stands for an empty list.
-            Err(_) => List::empty(),
-        };
-        let rows = list.rows().map_err(failed)?;
-        let marks = marks::of(&rows, stream, &self.job.ignored);
-        // Where pages overlap, what a page brings again is no record of its own.
-        let fresh: Vec<(usize, &RawValue)> = rows
-            .iter()
-            .copied()
-            .enumerate()
-            .zip(self.pager.fresh(&marks))
-            .filter_map(|(row, is_fresh)| is_fresh.then_some(row))
-            .collect();
-        let reading = Reading {
-            job: &self.job,
-            inputs: &self.inputs,
-            damaged: good.reply.damaged,
-            unread_since: good.source_time,
-        };
-        let read = reading.page(&fresh, &list).map_err(failed)?;
-        let (all, bad) =
-            (self.rows.saturating_add(fresh.len()), self.bad.saturating_add(read.quarantined.len()));
-        if let Some(first) = read.quarantined.first().filter(|_| too_many_bad(bad, all)) {
-            return Err(failed(RecordsError::TooManyBad { bad, rows: all, reason: first.reason.clone() }));
-        }
-        let stops = stops(stream, &self.inputs, &good.reply)
-            .map_err(|error| self.failed(url, &format!("`stop_condition` fails: {error}")))?;
-        let (headers, rows, marks) = (&good.reply.headers, &rows, &marks);
-        let facts = PageFacts { url: &good.url, body, headers, rows, marks, stops };
-        match self.pager.advance(&facts) {
-            Ok(()) => {}
-            Err(error @ PagerError::MaxRows(_)) => {
-                return Err(ReadError::TooMuch { reason: self.reason(url, &error.to_string()) });
-            }
-            Err(error) => return Err(self.failed(url, &error.to_string())),
-        }
-        if self.pager.take_disorder() {
-            tracing::warn!(
-                job = self.job.name,
-                page = self.number.saturating_add(1),
-                "a row is older than one before it although the connector says `row_order: asc`: a run that is \
-                 cut off reads its window again, until the request sorts by the version's field"
-            );
-        }
-        if let Some(clamp) = self.pager.take_clamp() {
-            tracing::info!(
-                job = self.job.name,
-                asked = clamp.asked,
-                received = clamp.received,
-                "the source gives smaller pages than it is asked for"
-            );
-        }
-        (self.rows, self.bad) = (all, bad);
-        Ok(Page {
-            number: self.number.saturating_add(1),
-            records: read.records,
-            quarantined: read.quarantined,
-            skipped: read.skipped,
-            rows: rows.len(),
-            max_version: read.max_version,
-            asked_at: good.asked_at,
-            answered_at: good.answered_at,
-            source_time: good.source_time,
-            next: self.pager.mark(good.answered_at).filter(|_| stream.pagination.token_ttl.is_some()),
-            // Rows without a version stand outside every bound, and may still be to come.
-            risen_to: self.pager.risen_to().filter(|_| !self.is_from_start || is_keyset(stream)),
-            is_sorted: self.pager.is_sorted(),
-        })
-    }
-
     fn parked(&self, url: &Url, bucket: &str, until: Instant, reason: &str) -> ReadError {
         let reason = format!("{reason}; the account may ask again at {until}");
         ReadError::RateLimited { bucket: bucket.to_owned(), until, reason: self.reason(Some(url), &reason) }
@@ -446,10 +380,6 @@ impl PageReader {
         let place = url.map(|url| format!(" (GET {})", self.secrets.url(url))).unwrap_or_default();
         format!("job `{}`, page {page}{place}: {}", self.job.name, self.secrets.hide(reason))
     }
-}
-
-fn is_keyset(stream: &Stream) -> bool {
-    matches!(stream.pagination.kind, PageKind::Keyset)
 }
 
 /// The source's clock, from the `Date` header.

@@ -10,8 +10,8 @@ use super::{
     pager::Position,
 };
 use crate::config::{
-    stream::Stream,
-    template::{TemplateError, template_value},
+    stream::{Stream, TokenStart},
+    template::{Template, TemplateError, template_value},
 };
 
 /// Why a request cannot be made.
@@ -45,6 +45,17 @@ pub enum RequestError {
     },
 }
 
+/// What a walk asks for, as the API spells it; null where there is nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Window {
+    /// The lower bound.
+    pub start: Value,
+    /// The upper bound.
+    pub end: Value,
+    /// What the source gave to go on from.
+    pub token: Value,
+}
+
 /// What the templates of a request are filled in from.
 #[derive(Debug)]
 pub struct Values {
@@ -53,11 +64,11 @@ pub struct Values {
 }
 
 impl Values {
-    /// The inputs, the window's bounds as the API spells them (null where there is none), and the page.
-    pub fn new(inputs: &Map<String, Value>, [start, end]: &[Value; 2], page: &Position) -> Self {
+    /// The inputs, the window, and the page.
+    pub fn new(inputs: &Map<String, Value>, window: &Window, page: &Position) -> Self {
         let values = json!({
             "inputs": inputs,
-            "window": {"start": start, "end": end},
+            "window": {"start": window.start, "end": window.end, "token": window.token},
             "page": {
                 "token": page.token,
                 "offset": page.offset,
@@ -85,10 +96,24 @@ fn encoded_texts(value: Value) -> Value {
 
 /// The address of a page, not signed yet.
 pub fn url_of(stream: &Stream, values: &Values) -> Result<Url, RequestError> {
-    let root = text(&stream.base_url.render(&values.plain)?, "the base URL")?;
-    let path = text(&stream.path.render(&values.in_path)?, "the path")?;
+    address_of(&stream.base_url, &stream.path, &stream.query, values)
+}
+
+/// The address that answers the first token, not signed yet.
+pub fn start_url_of(stream: &Stream, start: &TokenStart, values: &Values) -> Result<Url, RequestError> {
+    address_of(&stream.base_url, &start.path, &start.query, values)
+}
+
+fn address_of(
+    base_url: &Template,
+    path: &Template,
+    query: &[(String, Template)],
+    values: &Values,
+) -> Result<Url, RequestError> {
+    let root = text(&base_url.render(&values.plain)?, "the base URL")?;
+    let path = text(&path.render(&values.in_path)?, "the path")?;
     let mut url = address::below(&root, &path)?;
-    for (name, template) in &stream.query {
+    for (name, template) in query {
         add_query(&mut url, name, &template.render(&values.plain)?)?;
     }
     Ok(url)

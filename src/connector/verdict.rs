@@ -58,6 +58,13 @@ pub enum Verdict {
         /// Why.
         reason: String,
     },
+    /// The source does not know the token of the run before any more.
+    ResetToken {
+        /// Why.
+        reason: String,
+    },
+    /// The listing is the one that was read before.
+    NotModified,
     /// The source cannot give so much at once.
     SplitWindow {
         /// Why.
@@ -172,6 +179,7 @@ fn by_rules(rules: &[ErrorRule], inputs: &Slot, reply: &Reply) -> Option<Verdict
             }
             ErrorAction::RestartWindow => Verdict::RestartWindow { reason },
             ErrorAction::SplitWindow => Verdict::SplitWindow { reason },
+            ErrorAction::ResetToken => Verdict::ResetToken { reason },
             ErrorAction::Fail => Verdict::Fail { reason: format!("{reason}: a rule of `errors` says fail") },
         });
     }
@@ -222,6 +230,9 @@ fn by_nature(stream: &Stream, reply: &Reply) -> Verdict {
             let plea = reply.retry_after().map_or(Plea::Untold, Plea::Told);
             return Verdict::RateLimited { plea, reason };
         }
+        // Only who sent a validator is answered so.
+        304 if stream.conditional => return Verdict::NotModified,
+        410 if stream.sync.is_some() => return Verdict::ResetToken { reason },
         401 => return Verdict::RefreshAuth { reason: format!("{reason}: {}", advice(status)) },
         // With a Retry-After it is a plea for patience; without, a server in trouble like any other.
         503 => {

@@ -24,6 +24,7 @@ pub mod repeat;
 pub mod retry_after;
 pub mod run;
 pub mod steps;
+pub mod sync_token;
 pub mod token;
 pub mod units;
 pub mod version;

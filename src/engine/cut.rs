@@ -21,6 +21,8 @@ pub(super) enum Cut {
     Restart(String),
     /// The source does not give so much at once.
     TooMuch(String),
+    /// The source does not know what it gave to go on from any more.
+    Reset(String),
     /// The process has to stop.
     Stopped,
     /// The source asks the jobs of a bucket to leave it alone until then.
@@ -69,6 +71,7 @@ impl From<ReadError> for Cut {
             ReadError::RateLimited { bucket, until, reason } => Self::RateLimited { bucket, until, reason },
             ReadError::Restart { reason } => Self::Restart(reason),
             ReadError::TooMuch { reason } => Self::TooMuch(reason),
+            ReadError::Reset { reason } => Self::Reset(reason),
             ReadError::Failed { reason } => Self::Source(reason),
         }
     }

@@ -3,8 +3,10 @@
 
 mod accept;
 mod cut;
+mod end;
 mod report;
 mod run;
+mod sync;
 mod walk;
 
 pub use accept::Accepted;

@@ -7,8 +7,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     cut::{Cut, MOST_RESTARTS},
+    end::Reached,
     report::RunReport,
     run::Engine,
+    sync::SyncWalk,
 };
 use crate::{
     config::job::{FirstRun, Job},
@@ -20,34 +22,26 @@ use crate::{
         page::{PageRules, Silence},
         run::{RunKind, RunStatus},
         steps::Steps,
+        sync_token::{PageTag, SyncToken},
         version::Version,
         watermark::{self, Seen},
         window::{CLOCK_TOLERANCE, Length},
     },
-    store::{JobLease, JobRow, NewRun, PageCommit, Progress, RunEnd, RunId, StoreError},
+    store::{JobLease, JobRow, NewRun, PageCommit, Progress, RunId, StoreError},
 };
-
-/// Whoever asks to be left alone for longer has its units wrong.
-const LONGEST_HOLD: Duration = Duration::from_hours(24);
 
 /// How long a page that was asked for is still waited for once the process has to stop.
 const LAST_PAGE_WAIT: Duration = Duration::from_secs(5);
 
 /// One walk over a job's window.
 pub(super) struct Walk<'a> {
-    engine: &'a Engine,
-    job: &'a Arc<Job>,
+    pub(super) engine: &'a Engine,
+    pub(super) job: &'a Arc<Job>,
     row: &'a JobRow,
-    lease: &'a JobLease,
+    pub(super) lease: &'a JobLease,
     stop: &'a CancellationToken,
     lost: &'a CancellationToken,
     fingerprint: String,
-}
-
-/// How far a complete run has got.
-struct Reached {
-    watermark: Option<Version>,
-    complete_through: Instant,
 }
 
 /// What the first answer of a walk fixes for all its pages.
@@ -73,6 +67,10 @@ struct Course {
     fixed: Option<Fixed>,
     silence: Option<Silence>,
     source: EventSource,
+    /// What the next run goes on from, once the last page has told it.
+    sync_token: Option<SyncToken>,
+    /// The validator of the listing, where one page was all of it.
+    tag: Option<PageTag>,
 }
 
 impl<'a> Walk<'a> {
@@ -150,15 +148,18 @@ impl<'a> Walk<'a> {
         let rule = &self.job.window;
         let mut reader =
             PageReader::new(Arc::clone(self.job), http.clone(), Arc::clone(limits), Arc::clone(clock))
-                .with_tokens(Arc::clone(tokens));
+                .with_tokens(Arc::clone(tokens))
+                .with_tag(progress.page_tag.clone());
+        let mut sync = SyncWalk::begin(self, progress, &mut reader).await?;
         let Outset { steps, length, fixed, mut seen, mut page } = outset;
-        let mut course = Course { run, steps, fixed, silence: None, source: self.event_source() };
+        let source = self.event_source();
+        let mut course = Course { run, steps, fixed, silence: None, source, sync_token: None, tag: None };
         let mut watermark = progress.watermark;
         let mut restarts = 0;
         loop {
             let step = course.steps.current();
             reader.begin(rule.bounds(step), page.take().as_ref())?;
-            match self.step(progress, &mut course, &mut seen, &mut reader, report).await {
+            match self.step(progress, &mut course, &mut seen, &sync, &mut reader, report).await {
                 Ok(()) => {}
                 Err(Cut::TooMuch(reason)) if self.job.stream.bounded && course.steps.split() => {
                     tracing::info!(job = %self.job.name, reason, "the window is asked for in halves");
@@ -170,14 +171,23 @@ impl<'a> Walk<'a> {
                     (seen, restarts) = (Seen::default(), restarts + 1);
                     continue;
                 }
+                Err(Cut::Reset(reason)) if sync.may_begin_anew() => {
+                    sync.begin_anew(self, &mut reader, reason).await?;
+                    seen = Seen::default();
+                    continue;
+                }
                 Err(cut) => return Err(cut.advised(self.job, progress.failures, length)),
             }
             let Some(Fixed { hi, complete_through }) = course.fixed else {
                 return Err(Cut::Source("the source answered no page at all".to_owned()));
             };
-            watermark = watermark::advance(watermark, step, seen.complete_to(rule.is_time), hi);
+            if self.job.stream.sync.is_none() {
+                watermark = watermark::advance(watermark, step, seen.complete_to(rule.is_time), hi);
+            }
             if !course.steps.advance() {
-                return Ok(Reached { watermark, complete_through });
+                let is_all = report.pages == 1 && report.counts.stale == 0;
+                let page_tag = course.tag.filter(|_| is_all);
+                return Ok(Reached { watermark, complete_through, sync_token: course.sync_token, page_tag });
             }
             store.advance(self.lease, run, watermark).await?;
             (seen, restarts) = (Seen::default(), 0);
@@ -196,6 +206,7 @@ impl<'a> Walk<'a> {
         progress: &Progress,
         course: &mut Course,
         seen: &mut Seen,
+        sync: &SyncWalk,
         reader: &mut PageReader,
         report: &mut RunReport,
     ) -> Result<(), Cut> {
@@ -210,6 +221,8 @@ impl<'a> Walk<'a> {
             };
             seen.page(page.max_version, page.is_sorted);
             report.pages += 1;
+            course.tag = page.tag.clone();
+            course.sync_token = page.sync_token.clone().map(|value| sync.token(value, page.answered_at));
             let commit = PageCommit {
                 run: course.run,
                 number: page.number,
@@ -319,58 +332,5 @@ impl<'a> Walk<'a> {
             format: self.job.version_format(),
             numbers: self.job.numbers,
         }
-    }
-
-    /// Closes the run in the store and fills in the report. A store that fails here leaves the run open;
-    /// the next run closes it.
-    async fn close(
-        &self,
-        run: RunId,
-        watermark: Option<Version>,
-        reached: Result<Reached, Cut>,
-        report: &mut RunReport,
-    ) {
-        let store = &self.engine.store;
-        let mut end = RunEnd {
-            status: RunStatus::Ok,
-            reason: None,
-            at_source: false,
-            requests: report.requests,
-            watermark: None,
-            complete_through: None,
-        };
-        match reached {
-            Ok(Reached { watermark, complete_through }) => {
-                end.watermark = watermark;
-                end.complete_through = Some(complete_through);
-            }
-            Err(Cut::Source(reason) | Cut::Restart(reason) | Cut::TooMuch(reason)) => {
-                (end.status, end.reason, end.at_source) = (RunStatus::Failed, Some(reason), true);
-            }
-            Err(Cut::Stopped) => {
-                let reason = "the process was stopped; the next run reads the window again";
-                (end.status, end.reason) = (RunStatus::Interrupted, Some(reason.to_owned()));
-            }
-            Err(Cut::Store(error)) => (end.status, end.reason) = (RunStatus::Failed, Some(error.to_string())),
-            Err(Cut::RateLimited { bucket, until, reason }) => {
-                let until = until.min(self.engine.clock.now().plus(LONGEST_HOLD));
-                if let Err(error) = store.hold_account(&bucket, until, &reason).await {
-                    tracing::warn!(job = %self.job.name, %error, "the account's wait could not be stored");
-                }
-                (end.status, end.reason) = (RunStatus::RateLimited, Some(reason));
-            }
-        }
-        if let Err(error) = store.finish_run(self.lease, run, &end).await {
-            end.watermark = None;
-            if end.status == RunStatus::Ok {
-                (end.status, end.reason) = (RunStatus::Failed, Some(error.to_string()));
-            } else {
-                tracing::warn!(job = %self.job.name, %error, "the end of the run could not be stored");
-            }
-        }
-        report.status = end.status;
-        report.reason = end.reason;
-        let watermark = end.watermark.or(watermark);
-        report.watermark = watermark.map(|version| self.job.version_format().show(version));
     }
 }

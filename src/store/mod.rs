@@ -30,6 +30,7 @@ use crate::domain::{
     instant::Instant,
     page::{PageRules, SeenRecord},
     run::{Counts, RunKind},
+    sync_token::SyncToken,
     version::Version,
 };
 
@@ -73,6 +74,9 @@ pub trait Store: Debug + Send + Sync {
 
     /// Stores the baseline instant where none is stored yet and returns the one that holds.
     async fn fix_baseline(&self, lease: &JobLease, at: Instant) -> Result<Instant, StoreError>;
+
+    /// Stores what the source gave to go on from, before the first page is asked for with it.
+    async fn keep_sync_token(&self, lease: &JobLease, token: &SyncToken) -> Result<(), StoreError>;
 
     /// Opens a run. Runs of the job that a crash left open are closed as failed, `interrupted`.
     async fn start_run(&self, lease: &JobLease, run: &NewRun) -> Result<RunId, StoreError>;

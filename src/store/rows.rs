@@ -1,5 +1,7 @@
 //! Rows into domain types. What no release writes is an [`StoreError::Inconsistent`], never a guess.
 
+use serde::de::DeserializeOwned;
+
 use super::{
     JobId, JobRow, Progress, RunId, RunView, StoreError,
     dialect::{Dialect, Reads},
@@ -53,6 +55,11 @@ pub(super) fn job<DB: Dialect>(row: &DB::Row) -> Result<JobRow, StoreError> {
     })
 }
 
+/// JSON that only makes reading cheaper: what another release wrote in another form is as good as nothing.
+fn json<DB: Dialect, T: DeserializeOwned>(row: &DB::Row, column: &str) -> Result<Option<T>, StoreError> {
+    Ok(get::<DB, Option<String>>(row, column)?.and_then(|text| serde_json::from_str(&text).ok()))
+}
+
 /// The columns of `progress`.
 pub(super) fn progress<DB: Dialect>(row: &DB::Row) -> Result<Progress, StoreError> {
     Ok(Progress {
@@ -61,9 +68,9 @@ pub(super) fn progress<DB: Dialect>(row: &DB::Row) -> Result<Progress, StoreErro
         baseline_at: maybe_instant::<DB>(row, "baseline_at")?,
         baseline_open: get::<DB, _>(row, "baseline_open")?,
         failures: number::<DB>(row, "failures")?,
-        // One of another release is none: the window is read from its beginning.
-        bookmark: get::<DB, Option<String>>(row, "bookmark")?
-            .and_then(|text| serde_json::from_str(&text).ok()),
+        bookmark: json::<DB, _>(row, "bookmark")?,
+        sync_token: json::<DB, _>(row, "sync_token")?,
+        page_tag: json::<DB, _>(row, "page_tag")?,
     })
 }
 

@@ -10,6 +10,7 @@ use crate::domain::{
     bookmark::Bookmark,
     instant::Instant,
     run::{Counts, RunStatus},
+    sync_token::{PageTag, SyncToken},
     version::Version,
 };
 
@@ -53,7 +54,9 @@ pub(super) async fn fix_baseline<DB: Dialect>(
 
 async fn progress<DB: Dialect>(db: &mut DB::Connection, lease: &JobLease) -> Result<Progress, StoreError> {
     let row = sql::<DB>(
-        "SELECT watermark, complete_through, baseline_at, baseline_open, failures, bookmark FROM progress
+        "SELECT watermark, complete_through, baseline_at, baseline_open, failures, bookmark, sync_token,
+                page_tag
+         FROM progress
          WHERE job = $1 AND partition = $2",
     )
     .bind(lease.job.0)
@@ -173,7 +176,14 @@ pub(super) async fn finish<DB: Dialect>(
         return Err(not_open(run));
     }
     match end.status {
-        RunStatus::Ok => move_up::<DB>(db, lease, end.watermark, end.complete_through).await,
+        RunStatus::Ok => {
+            move_up::<DB>(db, lease, end.watermark, end.complete_through).await?;
+            keep_tag::<DB>(db, lease, end.page_tag.as_ref()).await?;
+            match &end.sync_token {
+                Some(token) => store_token::<DB>(db, lease, token).await,
+                None => Ok(()),
+            }
+        }
         _ if end.at_source => {
             sql::<DB>("UPDATE progress SET failures = failures + 1 WHERE job = $1 AND partition = $2")
                 .bind(lease.job.0)
@@ -184,6 +194,47 @@ pub(super) async fn finish<DB: Dialect>(
         }
         _ => Ok(()),
     }
+}
+
+/// Keeps what the source gave to go on from.
+pub(super) async fn keep_sync_token<DB: Dialect>(
+    db: &mut DB::Connection,
+    lease: &JobLease,
+    token: &SyncToken,
+) -> Result<(), StoreError> {
+    job::hold::<DB>(db, lease).await?;
+    store_token::<DB>(db, lease, token).await
+}
+
+async fn store_token<DB: Dialect>(
+    db: &mut DB::Connection,
+    lease: &JobLease,
+    token: &SyncToken,
+) -> Result<(), StoreError> {
+    sql::<DB>("UPDATE progress SET sync_token = $3 WHERE job = $1 AND partition = $2")
+        .bind(lease.job.0)
+        .text(WHOLE)
+        .bind(serde_json::to_string(token)?)
+        .run(db)
+        .await?;
+    Ok(())
+}
+
+async fn keep_tag<DB: Dialect>(
+    db: &mut DB::Connection,
+    lease: &JobLease,
+    tag: Option<&PageTag>,
+) -> Result<(), StoreError> {
+    sql::<DB>(
+        "UPDATE progress SET page_tag = $3
+         WHERE job = $1 AND partition = $2 AND page_tag IS DISTINCT FROM $3",
+    )
+    .bind(lease.job.0)
+    .text(WHOLE)
+    .bind(tag.map(serde_json::to_string).transpose()?)
+    .run(db)
+    .await?;
+    Ok(())
 }
 
 /// Moves the watermark of a run that goes on.

@@ -12,7 +12,7 @@ use super::{
     Progress, QuarantineView, RunEnd, RunId, Store, StoreError, StoredToken, account, dialect::Dialect, job,
     open::is_retried, outbox, page, quarantine, run, token, view,
 };
-use crate::domain::{content::Hash, instant::Instant, run::Counts, version::Version};
+use crate::domain::{content::Hash, instant::Instant, run::Counts, sync_token::SyncToken, version::Version};
 
 /// How often a transaction is done in all where the database undoes it for another one's sake.
 const TRIES: u32 = 5;
@@ -165,6 +165,11 @@ impl<DB: Dialect> Store for SqlStore<DB> {
     async fn fix_baseline(&self, lease: &JobLease, at: Instant) -> Result<Instant, StoreError> {
         self.write((lease.clone(), at), |db, (lease, at)| Box::pin(run::fix_baseline::<DB>(db, lease, *at)))
             .await
+    }
+
+    async fn keep_sync_token(&self, lease: &JobLease, token: &SyncToken) -> Result<(), StoreError> {
+        let input = (lease.clone(), token.clone());
+        self.write(input, |db, (lease, token)| Box::pin(run::keep_sync_token::<DB>(db, lease, token))).await
     }
 
     async fn start_run(&self, lease: &JobLease, run: &NewRun) -> Result<RunId, StoreError> {

@@ -11,6 +11,7 @@ use crate::domain::{
     delivery::Next,
     instant::Instant,
     run::{Counts, RunKind, RunStatus},
+    sync_token::{PageTag, SyncToken},
     version::Version,
 };
 
@@ -62,6 +63,10 @@ pub struct Progress {
     pub failures: u32,
     /// The walk that has not reached its end.
     pub bookmark: Option<Bookmark>,
+    /// What the source gave to go on from.
+    pub sync_token: Option<SyncToken>,
+    /// The validator of the last complete listing.
+    pub page_tag: Option<PageTag>,
 }
 
 /// An account's access token.
@@ -146,6 +151,10 @@ pub struct RunEnd {
     pub watermark: Option<Version>,
     /// The `hi` of a complete run; with it the baseline is closed.
     pub complete_through: Option<Instant>,
+    /// What the next run goes on from, where the source gave it; `None` leaves what is stored.
+    pub sync_token: Option<SyncToken>,
+    /// The validator of a complete run's listing; `None` takes the one before away.
+    pub page_tag: Option<PageTag>,
 }
 
 /// An event taken for sending.

@@ -17,6 +17,7 @@ pub(super) async fn jobs<DB: Dialect>(
         "SELECT job.name, job.id, job.uid, job.last_fire, job.lease_owner, job.lease_until, {now} AS now,
             progress.watermark, progress.complete_through, progress.baseline_at, progress.baseline_open,
             progress.failures, progress.bookmark,
+            progress.sync_token, progress.page_tag,
             (SELECT count(*) FROM record WHERE record.job = job.id) AS stored,
             (SELECT count(*) FROM quarantine WHERE quarantine.job = job.id AND quarantine.skipped_at IS NULL) AS broken,
             (SELECT count(*) FROM event WHERE event.job = job.id AND event.state = 'pending') AS pending,

@@ -104,6 +104,8 @@ impl Draft {
                 primary_key: vec!["id".parse().unwrap()],
                 key_type: KeyType::Loose,
                 incremental: None,
+                sync: None,
+                conditional: false,
                 bounded: false,
                 pagination: Pagination::plain(PageKind::Single),
                 errors: Vec::new(),

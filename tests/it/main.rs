@@ -13,6 +13,7 @@ mod cases_pages;
 mod cases_reading;
 mod cases_resume;
 mod cases_running;
+mod cases_tokens;
 mod cases_versions;
 mod cases_windows;
 mod cli;

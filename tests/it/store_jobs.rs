@@ -42,6 +42,8 @@ fn ok(watermark: Option<i64>, complete_through: i64) -> RunEnd {
         requests: 3,
         watermark: watermark.map(Version),
         complete_through: Some(Instant::from_seconds(complete_through)),
+        sync_token: None,
+        page_tag: None,
     }
 }
 
@@ -156,10 +158,7 @@ async fn a_complete_run_moves_the_watermark_and_closes_the_baseline(database: Da
     let moved = Progress {
         watermark: Some(Version(70)),
         complete_through: Some(Instant::from_seconds(80)),
-        baseline_at: None,
-        baseline_open: false,
-        failures: 0,
-        bookmark: None,
+        ..Progress::default()
     };
     assert_eq!(store.open_progress(&lease, true).await.unwrap(), moved);
     let view = store.job_view("issues").await.unwrap().unwrap().last_run.unwrap();

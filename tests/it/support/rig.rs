@@ -149,23 +149,25 @@ jobs:
 
     /// Sets the jobs file to one whose first run is a baseline.
     pub fn configure_baseline(&self) {
-        let text = self.jobs.lock().unwrap().replace("first_run: emit", "first_run: baseline");
-        self.configure_with(text);
+        self.rewrite("first_run: emit", "first_run: baseline");
     }
 
     /// Sets how often the job is due.
     pub fn configure_every(&self, period: &str) {
-        let text = self.jobs.lock().unwrap().replace("every: 1s", &format!("every: {period}"));
-        self.configure_with(text);
+        self.rewrite("every: 1s", &format!("every: {period}"));
     }
 
     /// Calls the destination something else.
     pub fn rename_destination(&self, name: &str) {
+        self.rewrite("  n8n:", &format!("  {name}:"));
+        self.rewrite("destination: n8n", &format!("destination: {name}"));
+    }
+
+    /// Puts a text in the place of another one in the jobs file.
+    pub fn rewrite(&self, from: &str, to: &str) {
         let jobs = self.jobs.lock().unwrap().clone();
-        let text = jobs
-            .replace("  n8n:", &format!("  {name}:"))
-            .replace("destination: n8n", &format!("destination: {name}"));
-        self.configure_with(text);
+        assert!(jobs.contains(from), "{jobs}");
+        self.configure_with(jobs.replace(from, to));
     }
 
     /// Sets the jobs file as a whole.

@@ -5,7 +5,9 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use onlynew::{
-    domain::{content::Hash, delivery::Next, instant::Instant, run::Counts, version::Version},
+    domain::{
+        content::Hash, delivery::Next, instant::Instant, run::Counts, sync_token::SyncToken, version::Version,
+    },
     store::{
         Attempt, ClaimedEvent, JobId, JobLease, JobRow, JobView, NewRun, NewToken, PageCommit, PageOutcome,
         Progress, QuarantineView, RunEnd, RunId, Store, StoreError, StoredToken,
@@ -158,6 +160,7 @@ watched! {
         let asked_at = store.scene.world().trip().first_at;
         store.scene.log().facts.push(Fact::Baseline { at: fixed.micros(), asked_at });
     };
+    keep_sync_token(lease: &JobLease, token: &SyncToken) -> ();
     start_run(lease: &JobLease, run: &NewRun) -> RunId => |store, _run| {
         store.wrote(lease, "the beginning of a run");
     };
