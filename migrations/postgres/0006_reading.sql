@@ -7,3 +7,6 @@ ALTER TABLE progress ADD COLUMN sync_token TEXT;
 
 -- The validator of the last complete listing, as JSON; null where it had several pages or none was given.
 ALTER TABLE progress ADD COLUMN page_tag TEXT;
+
+-- The run went on where one before it was cut off.
+ALTER TABLE run ADD COLUMN resumed BOOLEAN NOT NULL DEFAULT FALSE;

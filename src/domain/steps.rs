@@ -18,6 +18,10 @@ pub struct Steps {
     /// Where the window ends, as far as that is known beforehand.
     hi: Option<Version>,
     length: Option<Duration>,
+    /// A version above all that the source can hold by now, but for those from the future.
+    horizon: Option<Version>,
+    /// How far the next cut behind the horizon is.
+    stride: i64,
 }
 
 impl Steps {
@@ -28,7 +32,13 @@ impl Steps {
         hi: Option<Version>,
         length: Option<Duration>,
     ) -> Self {
-        Self { rule, from, ends: vec![rule.step(from, hi, length).to], hi, length }
+        Self::beginning_with(rule, rule.step(from, hi, length), hi, length)
+    }
+
+    /// The same, where the last step can be cut up to `horizon`.
+    #[must_use]
+    pub fn up_to(self, horizon: Option<Version>) -> Self {
+        Self { horizon, ..self }
     }
 
     /// The same, where the first step was laid by an earlier attempt.
@@ -38,7 +48,8 @@ impl Steps {
         hi: Option<Version>,
         length: Option<Duration>,
     ) -> Self {
-        Self { rule, from: step.from, ends: vec![step.to], hi, length }
+        let ends = vec![step.to];
+        Self { rule, from: step.from, ends, hi, length, horizon: hi, stride: rule.shortest() }
     }
 
     /// The step to walk over.
@@ -62,20 +73,27 @@ impl Steps {
     }
 
     /// Cuts the current step in half; `false` where it has no beginning or cannot be any shorter.
+    ///
+    /// The last step, which has no end, is cut half way to the horizon; behind it, where only rows are that
+    /// a clock or the source has wrong, by strides that grow, so that it comes to wherever they are.
     pub fn split(&mut self) -> bool {
-        let Step { from, to } = self.current();
-        let shortest = self.rule.shortest();
-        let (Some(Version(from)), Some(Version(end)), true) = (from, to.or(self.hi), self.rule.is_time)
-        else {
-            return false;
+        let Step { from: Some(Version(from)), to } = self.current() else { return false };
+        let half_way = |Version(end): Version| end.saturating_sub(from) / 2;
+        let half = match (to, self.horizon) {
+            (Some(to), _) => half_way(to),
+            (None, Some(horizon)) if half_way(horizon) >= self.stride => half_way(horizon),
+            (None, _) => {
+                self.stride = self.stride.saturating_mul(2);
+                self.stride / 2
+            }
         };
-        let half = end.saturating_sub(from) / 2;
         // A whole number of the shortest steps, so that no half asks for the same as the whole.
-        let half = half - half % shortest;
-        if half <= 0 {
+        let half = half - half % self.rule.shortest();
+        let cut = from.saturating_add(half);
+        if !self.rule.is_time || half <= 0 || cut == i64::MAX {
             return false;
         }
-        self.ends.push(Some(Version(from.saturating_add(half))));
+        self.ends.push(Some(Version(cut)));
         true
     }
 }
@@ -136,6 +154,8 @@ mod tests {
         assert_eq!(cut, [(0, 4), (4, 6), (6, 8), (8, 16), (16, -1)].map(bounds));
         let last = walked(steps(), &[2]);
         assert_eq!(last, [(0, 8), (8, 16), (16, 18), (18, -1)].map(bounds), "the open step, up to `hi`");
+        let last = walked(steps().up_to(seconds(26)), &[2, 3]);
+        assert_eq!(last, [(0, 8), (8, 16), (16, 21), (21, 23), (23, -1)].map(bounds), "and beyond it");
     }
 
     fn bounds((from, to): (i64, i64)) -> (Option<i64>, Option<i64>) {
@@ -144,14 +164,37 @@ mod tests {
 
     #[test]
     fn no_step_becomes_shorter_than_the_request_can_spell() {
-        let halvings = |rule: WindowRule, from, hi| {
-            let mut steps = Steps::new(rule, from, hi, None);
-            std::iter::from_fn(|| steps.split().then_some(())).count()
+        let halvings = |rule: WindowRule, from, to| {
+            let mut steps = Steps::beginning_with(rule, Step { from, to }, None, None);
+            std::iter::from_fn(|| steps.split().then_some(())).take(100).count()
         };
         assert_eq!(halvings(RULE, seconds(0), seconds(9)), 3, "4, 2, 1");
         assert_eq!(halvings(RULE, seconds(0), seconds(1)), 0);
         assert_eq!(halvings(RULE, seconds(5), seconds(1)), 0, "a window that ends before it begins");
         assert_eq!(halvings(RULE, None, seconds(9)), 0, "no beginning");
         assert_eq!(halvings(WindowRule { is_time: false, ..RULE }, seconds(0), seconds(9)), 0, "numbers");
+    }
+
+    #[test]
+    fn the_last_step_comes_to_rows_from_the_future() {
+        let year = 365 * 24 * 3_600;
+        for rows_at in [30, year, 80 * year] {
+            let mut steps = Steps::new(RULE, seconds(0), seconds(10), None).up_to(seconds(20));
+            let mut asked = 0;
+            // Too much for one request, until less than two seconds are left around the rows.
+            loop {
+                let Step { from, to } = steps.current();
+                asked += 1;
+                let holds = from <= seconds(rows_at) && to.is_none_or(|to| seconds(rows_at) < Some(to));
+                let is_short = to.is_some_and(|to| to.0 - from.unwrap().0 < 2_000_000);
+                assert!(asked < 200, "{rows_at}");
+                if holds && is_short {
+                    break;
+                }
+                if !holds || !steps.split() {
+                    assert!(steps.advance(), "{rows_at} is never reached");
+                }
+            }
+        }
     }
 }

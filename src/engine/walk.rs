@@ -60,6 +60,13 @@ struct Outset {
     page: Option<PageMark>,
 }
 
+impl Outset {
+    /// Whether the run goes on where one before it was cut off.
+    const fn is_resumed(&self) -> bool {
+        self.fixed.is_some()
+    }
+}
+
 /// What all pages of a run have in common.
 struct Course {
     run: RunId,
@@ -91,7 +98,8 @@ impl<'a> Walk<'a> {
         let progress = store.open_progress(self.lease, self.job.first_run == FirstRun::Baseline).await?;
         let outset = self.outset(&progress);
         let from = outset.steps.current().from;
-        let run = store.start_run(self.lease, &NewRun { kind: RunKind::Live, from }).await?;
+        let new = NewRun { kind: RunKind::Live, from, resumed: outset.is_resumed() };
+        let run = store.start_run(self.lease, &new).await?;
         let mut report = RunReport {
             run: Some(run),
             reason: None,
@@ -109,6 +117,8 @@ impl<'a> Walk<'a> {
         let rule = self.job.window;
         let now = self.engine.clock.now();
         let ttl = self.job.stream.pagination.token_ttl;
+        // The source's clock may be ahead of ours.
+        let horizon = rule.is_time.then(|| Version(now.plus(CLOCK_TOLERANCE).micros()));
         let marked = progress
             .bookmark
             .as_ref()
@@ -117,7 +127,7 @@ impl<'a> Walk<'a> {
             let from = rule.from(progress.watermark);
             let planned = rule.hi(now.minus(CLOCK_TOLERANCE));
             let length = self.length(from, planned, progress.failures);
-            let steps = Steps::new(rule, from, planned, length.of_step);
+            let steps = Steps::new(rule, from, planned, length.of_step).up_to(horizon);
             return Outset { steps, length, fixed: None, seen: Seen::default(), page: None };
         };
         let from = match &place {
@@ -133,7 +143,7 @@ impl<'a> Walk<'a> {
         };
         tracing::info!(job = %self.job.name, at_page = page.is_some(), "the run goes on where the one before it stopped");
         let fixed = Some(Fixed { hi: mark.hi, complete_through: mark.complete_through });
-        Outset { steps, length, fixed, seen: mark.seen, page }
+        Outset { steps: steps.up_to(horizon), length, fixed, seen: mark.seen, page }
     }
 
     /// Walks over the window, one step after another, oldest first; after each the watermark moves.

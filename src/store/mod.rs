@@ -208,4 +208,6 @@ pub struct NewRun {
     pub kind: RunKind,
     /// The lowest version it asks for.
     pub from: Option<Version>,
+    /// It goes on where a run before it was cut off.
+    pub resumed: bool,
 }

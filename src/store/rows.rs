@@ -117,6 +117,7 @@ pub(super) fn run<DB: Dialect>(row: &DB::Row) -> Result<Option<RunView>, StoreEr
         kind: RunKind::from_name(&kind).ok_or_else(|| unreadable("kind", &kind))?,
         status: RunStatus::from_name(&status).ok_or_else(|| unreadable("status", &status))?,
         reason: get::<DB, _>(row, "reason")?,
+        resumed: get::<DB, _>(row, "resumed")?,
         started_at: instant::<DB>(row, "started_at")?,
         ended_at: maybe_instant::<DB>(row, "ended_at")?,
         requests: count::<DB>(row, "requests")?,

@@ -82,13 +82,14 @@ pub(super) async fn start<DB: Dialect>(
     .run(db)
     .await?;
     let row = sql::<DB>(
-        "INSERT INTO run (job, kind, status, from_version, started_at) VALUES ($1, $2, $3, $4, {now})
-         RETURNING id",
+        "INSERT INTO run (job, kind, status, from_version, resumed, started_at)
+         VALUES ($1, $2, $3, $4, $5, {now}) RETURNING id",
     )
     .bind(lease.job.0)
     .text(run.kind.name())
     .text(RunStatus::Running.name())
     .bind(run.from.map(|Version(from)| from))
+    .bind(run.resumed)
     .one(db)
     .await?;
     Ok(RunId(rows::get::<DB, _>(&row, "id")?))

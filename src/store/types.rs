@@ -204,6 +204,8 @@ pub struct RunView {
     pub status: RunStatus,
     /// Why, where it is not ok.
     pub reason: Option<String>,
+    /// It went on where a run before it was cut off.
+    pub resumed: bool,
     /// When it began.
     pub started_at: Instant,
     /// When it ended.

@@ -25,7 +25,7 @@ pub(super) async fn jobs<DB: Dialect>(
             (SELECT count(*) FROM event WHERE event.job = job.id AND event.state = 'dead') AS dead,
             (SELECT attempt.error FROM outbox_head JOIN attempt ON attempt.position = outbox_head.position
              WHERE outbox_head.job = job.id ORDER BY attempt.id DESC LIMIT 1) AS last_error,
-            run.id AS run_id, run.kind, run.status, run.reason, run.started_at, run.ended_at, run.requests,
+            run.id AS run_id, run.kind, run.status, run.reason, run.resumed, run.started_at, run.ended_at, run.requests,
             run.pages, run.records, run.created, run.updated, run.deleted, run.restored, run.unchanged,
             run.stale, run.quarantined, run.skipped, run.events
          FROM job

@@ -94,7 +94,7 @@ impl RunningJob {
 }
 
 /// A live run without a lower bound.
-pub const NEW_RUN: NewRun = NewRun { kind: RunKind::Live, from: None };
+pub const NEW_RUN: NewRun = NewRun { kind: RunKind::Live, from: None, resumed: false };
 
 /// A record with a key, a version and a content.
 pub fn record(key: &str, version: i64, content: &str) -> SeenRecord {

@@ -94,7 +94,9 @@ fn page(world: &mut World, asked: &Asked, place: &Place) -> Page {
     let bounds = (since, until);
     let at = if plan.pages.by_row() || plan.shifts { world.now } else { world.trip().walk_at };
     let lag = if plan.pages.by_row() && plan.lag > 0 { world.rng.i64(0..=plan.lag) } else { plan.lag };
-    let all = world.listing(at - lag, bounds);
+    let mut all = world.listing(at - lag, bounds);
+    let total = all.len();
+    all.truncate(plan.cap.unwrap_or(total));
     let start = match place {
         Place::First => 0,
         Place::After(after) => all.partition_point(|shown| world.place(*shown) <= *after),
@@ -133,7 +135,7 @@ fn page(world: &mut World, asked: &Asked, place: &Place) -> Page {
     let items: Vec<Value> = rows.iter().map(|shown| record(plan.versions, *shown)).collect();
     let body = match plan.pages {
         Pages::Cursor | Pages::NextUrl => json!({"items": items, "next": next}),
-        Pages::Offset { total: true } => json!({"items": items, "total": all.len()}),
+        Pages::Offset { total: true } => json!({"items": items, "total": total}),
         Pages::Number => {
             json!({"items": items, "pages": all.len().div_ceil(plan.page_size)})
         }

@@ -28,6 +28,10 @@ pub struct Log {
     pub epoch: i64,
     /// Where the watermark stands.
     pub watermark: Option<Version>,
+    /// When the walk that is bookmarked had asked for its first page.
+    pub bookmarked_walk: Option<i64>,
+    /// How many runs went on where one before them was cut off.
+    pub resumed: u64,
     /// What was found wrong at the moment it happened.
     pub violations: Vec<String>,
     /// What was done, for a person.

@@ -41,7 +41,7 @@ fn is_promised(plan: &Plan, state: &State) -> bool {
 pub fn passed_over(world: &World, log: &Log, Version(watermark): Version) -> Vec<String> {
     let moved = log.watermark.is_none_or(|Version(before)| before < watermark);
     let plan = &world.plan;
-    let Some(first_at) = world.trips[world.current].first_at else {
+    let Some(first_at) = world.first_at() else {
         return vec![format!("the watermark moved to {watermark} and no page was read")];
     };
     let mut wrong = Vec::new();

@@ -72,6 +72,12 @@ pub struct Plan {
     pub shifts: bool,
     pub order: Order,
     pub page_size: usize,
+    /// The job knows that rows are sorted, oldest first.
+    pub says_order: bool,
+    /// How long the job goes on at a page.
+    pub token_ttl: Option<i64>,
+    /// The source gives no more than so many rows of one listing, and says nothing.
+    pub cap: Option<usize>,
     /// Rows exactly at the lower bound are left out.
     pub open_start: bool,
     /// Rows exactly at the upper bound are left out.
@@ -174,6 +180,11 @@ impl Plan {
             (true, Some(_)) => rng.i64(-4_000..=90),
             (false, _) => rng.i64(-59..=59),
         };
+        let repeats = pages.by_row() && chance(rng, 0.4);
+        let future = is_time && chance(rng, 0.15);
+        // What no bound can tell apart no halving can either.
+        let is_fine = granule == SECOND && !versionless && !future && !repeats;
+        let cap = (step.is_some() && is_fine && chance(rng, 0.6)).then_some(11);
         Self {
             seed,
             detect,
@@ -186,6 +197,9 @@ impl Plan {
             shifts,
             order,
             page_size: rng.usize(1..=4),
+            says_order: order == Order::Oldest && chance(rng, 0.5),
+            token_ttl: (pages.by_row() && chance(rng, 0.5)).then_some(SECOND * rng.i64(5..=60)),
+            cap,
             open_start: versions != Versions::None && chance(rng, 0.25),
             open_end: chance(rng, 0.5),
             date,
@@ -195,10 +209,10 @@ impl Plan {
             same_granule,
             flags: !same_granule && chance(rng, 0.25),
             versionless,
-            future: is_time && chance(rng, 0.15),
+            future,
             deletes: chance(rng, 0.3),
             baseline: chance(rng, 0.3),
-            repeats: pages.by_row() && chance(rng, 0.4),
+            repeats,
             before: rng.usize(0..=5),
             runs: rng.usize(2..=5),
             trouble: pick(rng, &[0.0, 0.05, 0.15]),
@@ -220,23 +234,28 @@ impl Plan {
             (_, None) => r#"since: "{{ window.start }}", "#,
             (_, Some(_)) => r#"since: "{{ window.start }}", until: "{{ window.end }}", "#,
         };
-        let counted;
         let (query, pagination) = match pages {
-            Pages::Cursor => (r#"after: "{{ page.token }}""#, "{type: cursor, token_path: $.next}"),
-            Pages::Link => ("", "{type: link_header}"),
-            Pages::NextUrl => ("", "{type: next_url, next_url_path: $.next}"),
+            Pages::Cursor => {
+                (r#"after: "{{ page.token }}""#, "{type: cursor, token_path: $.next}".to_owned())
+            }
+            Pages::Link => ("", "{type: link_header}".to_owned()),
+            Pages::NextUrl => ("", "{type: next_url, next_url_path: $.next}".to_owned()),
             Pages::Offset { total } => {
                 let total = if *total { ", total_path: $.total" } else { "" };
-                counted = format!("{{type: offset{total}, shifts: {}}}", self.shifts);
-                (r#"offset: "{{ page.offset }}""#, counted.as_str())
+                let pagination = format!("{{type: offset{total}, shifts: {}}}", self.shifts);
+                (r#"offset: "{{ page.offset }}""#, pagination)
             }
             Pages::Number => {
-                counted =
+                let pagination =
                     format!("{{type: page_number, total_pages_path: $.pages, shifts: {}}}", self.shifts);
-                (r#"page: "{{ page.number }}""#, counted.as_str())
+                (r#"page: "{{ page.number }}""#, pagination)
             }
-            Pages::Single => ("", "{type: none}"),
+            Pages::Single => ("", "{type: none}".to_owned()),
         };
+        let ttl = self.token_ttl.map(|ttl| format!(", token_ttl: {}s", ttl / SECOND));
+        let cap = self.cap.map(|cap| format!(", max_rows: {cap}"));
+        let more = [ttl, cap].into_iter().flatten().collect::<String>();
+        let pagination = pagination.replace('}', &format!("{more}}}"));
         let format = match versions {
             Versions::Iso => "iso8601",
             Versions::Millis => "epoch_ms",
@@ -256,7 +275,8 @@ impl Plan {
             } else {
                 String::new()
             };
-            incremental = format!("incremental: {{field: at, format: {format}{coarse}{open}}}");
+            let order = if self.says_order { ", row_order: asc" } else { "" };
+            incremental = format!("incremental: {{field: at, format: {format}{coarse}{open}{order}}}");
         }
         let window = if self.is_time() {
             let steps = self.step.map_or(String::new(), |step| {

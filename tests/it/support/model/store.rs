@@ -161,8 +161,16 @@ watched! {
         store.scene.log().facts.push(Fact::Baseline { at: fixed.micros(), asked_at });
     };
     keep_sync_token(lease: &JobLease, token: &SyncToken) -> ();
-    start_run(lease: &JobLease, run: &NewRun) -> RunId => |store, _run| {
+    start_run(lease: &JobLease, run: &NewRun) -> RunId => |store, _id| {
         store.wrote(lease, "the beginning of a run");
+        if run.resumed {
+            let mut log = store.scene.log();
+            log.resumed += 1;
+            log.story.push("  it goes on".to_owned());
+            let began_at = log.bookmarked_walk;
+            drop(log);
+            store.scene.world().trip().walk_began_at = began_at;
+        }
     };
     commit_page(lease: &JobLease, page: &PageCommit) -> PageOutcome => |store, _outcome| {
         store.wrote(lease, "a page");
@@ -175,6 +183,9 @@ watched! {
         };
         let (trip, at) = (world.current, world.now);
         let rows = page.records.iter().map(shown).collect();
+        if page.bookmark.is_some() {
+            store.scene.log().bookmarked_walk = world.first_at();
+        }
         store.scene.log().facts.push(Fact::Page { trip, at, rows });
     };
     advance(lease: &JobLease, run: RunId, watermark: Option<Version>) -> () => |store, _done| {

@@ -49,6 +49,9 @@ pub struct Shown {
 pub struct Trip {
     /// When the first page that was data was asked for: what was visible then may not be missed.
     pub first_at: Option<i64>,
+    /// When the first page of the walk was asked for that this one goes on with: what became visible since
+    /// then is the next window's.
+    pub walk_began_at: Option<i64>,
     /// When the latest first page was asked for: where rows are counted, the listing stands still then.
     pub walk_at: i64,
     /// The rows of all pages that were data.
@@ -104,6 +107,12 @@ impl World {
         if !self.is_calm && chance(&mut self.rng, likelihood) {
             self.change();
         }
+    }
+
+    /// When the walk under way had asked for its first page; `None` where it has not.
+    pub fn first_at(&self) -> Option<i64> {
+        let trip = &self.trips[self.current];
+        trip.walk_began_at.or(trip.first_at)
     }
 
     /// The trip under way.
