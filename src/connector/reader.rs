@@ -7,6 +7,7 @@ mod page;
 
 use std::{sync::Arc, time::Duration};
 
+use jiff::tz::TimeZone;
 use minijinja::Value as Slot;
 use reqwest::header::{ETAG, HeaderMap, HeaderValue, IF_NONE_MATCH};
 use serde_json::{Value, value::RawValue};
@@ -33,7 +34,7 @@ use crate::{
         instant::Instant,
         order::RowOrder,
         sync_token::PageTag,
-        version::Version,
+        version::{Version, VersionFormat},
         window::{Bounds, Step, source_time},
     },
     limit::{LONGEST_WAIT, Limits},
@@ -162,8 +163,8 @@ impl PageReader {
         let rule = self.job.stream.incremental.as_ref();
         let order = rule.map_or(RowOrder::None, |rule| rule.row_order);
         let start = bounds.start.filter(|_| rule.is_some_and(|rule| rule.stop_at_start));
-        self.window.start = self.spelled(bounds.start);
-        self.window.end = self.spelled(bounds.end);
+        self.window.start = self.spelled(bounds.start, VersionFormat::write_lower);
+        self.window.end = self.spelled(bounds.end, VersionFormat::write_upper);
         self.is_from_start = bounds.start.is_none();
         self.pager = Pager::new(self.job.stream.pagination.clone(), order, start);
         match page {
@@ -173,18 +174,21 @@ impl PageReader {
     }
 
     /// A bound as the API spells it; null where there is none.
-    fn spelled(&self, bound: Option<Version>) -> Value {
+    fn spelled(
+        &self,
+        bound: Option<Version>,
+        write: impl Fn(&VersionFormat, Version, Option<&TimeZone>) -> Value,
+    ) -> Value {
         match (&self.job.stream.incremental, bound) {
-            (Some(incremental), Some(bound)) => {
-                incremental.request_format.write(bound, incremental.timezone.as_ref())
-            }
+            (Some(rule), Some(bound)) => write(&rule.request_format, bound, rule.timezone.as_ref()),
             _ => Value::Null,
         }
     }
 
-    /// The bounds of a walk that goes on at a version, which is asked for again.
-    fn bounds_from(&self, version: Version) -> Bounds {
-        self.job.window.bounds(Step { from: Some(version), to: None })
+    /// The lower bound of a walk that goes on at a version, which is asked for again.
+    fn lower(&self, version: Version) -> Value {
+        let bounds = self.job.window.bounds(Step { from: Some(version), to: None });
+        self.spelled(bounds.start, VersionFormat::write_lower)
     }
 
     /// How many requests were sent, repeated ones and redirects included.
@@ -228,7 +232,7 @@ impl PageReader {
     fn request(&self, position: &Position, url: Option<&Url>) -> Result<(Url, HeaderMap), RequestError> {
         let stream = &self.job.stream;
         let window = match position.from {
-            Some(from) => Window { start: self.spelled(self.bounds_from(from).start), ..self.window.clone() },
+            Some(from) => Window { start: self.lower(from), ..self.window.clone() },
             None => self.window.clone(),
         };
         let values = Values::new(&self.job.inputs, &window, position);

@@ -32,6 +32,7 @@ pub mod version_field;
 pub mod version_format;
 pub mod version_pattern;
 pub mod walk;
+pub mod wall;
 pub mod watermark;
 pub mod window;
 

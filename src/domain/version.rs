@@ -14,6 +14,7 @@ use super::{
     fixed_point::{decimals, millionths, scaled},
     instant::Instant,
     version_pattern::{Pattern, Told},
+    wall,
 };
 
 /// A cursor value: microseconds since 1970, the integer itself where the format is `integer`, and millionths
@@ -173,6 +174,32 @@ impl VersionFormat {
                 Value::from(zoned().strftime("%Y-%m-%dT%H:%M:%S%:z").to_string())
             }
             Self::Auto | Self::Iso8601 => Value::from(timestamp.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()),
+        }
+    }
+
+    /// Spells the lower bound of a window, so that no later version is left out.
+    pub fn write_lower(&self, bound: Version, zone: Option<&TimeZone>) -> Value {
+        self.write(self.drawn(bound, zone, wall::lower), zone)
+    }
+
+    /// Spells the upper bound of a window, so that no earlier version is left out.
+    pub fn write_upper(&self, bound: Version, zone: Option<&TimeZone>) -> Value {
+        self.write(self.drawn(bound, zone, wall::upper), zone)
+    }
+
+    fn drawn(
+        &self,
+        bound: Version,
+        zone: Option<&TimeZone>,
+        wider: impl Fn(Instant, &TimeZone) -> Instant,
+    ) -> Version {
+        let is_local = match self {
+            Self::Pattern(pattern) => pattern.is_local(),
+            format => *format == Self::Date,
+        };
+        match zone.filter(|_| is_local) {
+            Some(zone) => instant_version(wider(Instant::from_micros(bound.0), zone)),
+            None => bound,
         }
     }
 

@@ -19,6 +19,7 @@ const SAMPLE: i64 = 1_796_044_455_123_456;
 pub struct Pattern {
     text: Arc<str>,
     precision: i64,
+    is_local: bool,
 }
 
 /// Why a text is no pattern of versions.
@@ -46,6 +47,11 @@ impl Pattern {
     /// The step that the pattern cannot spell, in microseconds.
     pub const fn precision(&self) -> i64 {
         self.precision
+    }
+
+    /// Whether it spells local times without an offset.
+    pub const fn is_local(&self) -> bool {
+        self.is_local
     }
 
     /// Reads a text; `None` where it is not of this pattern.
@@ -82,11 +88,11 @@ impl FromStr for Pattern {
         let sample = Instant::from_micros(SAMPLE);
         let spelled = strtime::format(text, &sample.timestamp().to_zoned_datetime(TimeZone::UTC));
         let spelled = spelled.map_err(|error| fail(&error.to_string()))?;
-        let told = match read(text, &spelled) {
-            Some(Told::Instant(instant)) => instant,
+        let (told, is_local) = match read(text, &spelled) {
+            Some(Told::Instant(instant)) => (instant, false),
             Some(Told::Local(local)) => TimeZone::UTC
                 .to_timestamp(local)
-                .map(|timestamp: Timestamp| timestamp.into())
+                .map(|timestamp: Timestamp| (timestamp.into(), true))
                 .map_err(|error| fail(&error.to_string()))?,
             None => return Err(fail("what it spells does not name a day and cannot be read again")),
         };
@@ -94,7 +100,7 @@ impl FromStr for Pattern {
         let precision =
             STEPS.into_iter().find(|step| SAMPLE.div_euclid(*step).saturating_mul(*step) == told.micros());
         match precision {
-            Some(precision) => Ok(Self { text: text.into(), precision }),
+            Some(precision) => Ok(Self { text: text.into(), precision, is_local }),
             None => Err(fail("it spells one instant as another; does a `%p` or a part of the date lack?")),
         }
     }

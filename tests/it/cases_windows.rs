@@ -1,7 +1,7 @@
 //! Windows in steps: how they tile, what a failure does to them, and where the watermark stands meanwhile.
 
 use std::sync::{
-    Arc,
+    Arc, Mutex,
     atomic::{AtomicBool, Ordering},
 };
 
@@ -143,7 +143,39 @@ async fn a_source_that_cannot_be_asked_for_less_is_told_of(database: Database) {
     assert!(reason.contains("4 runs have failed here in a row") && reason.contains("window.end"), "{reason}");
 }
 
+/// A source that compares local times as texts, when clocks are put back: 02:10 comes after 02:55.
+async fn a_row_of_the_hour_that_comes_twice_is_not_left_out(database: Database) {
+    let job = Job {
+        query: r#"{since: "{{ window.start }}"}"#,
+        pagination: "{type: none}",
+        source: "incremental: {field: at, format: '%Y-%m-%d %H:%M:%S', timezone: Europe/Zagreb}",
+        rest: "window: {lookback: 1m}",
+    };
+    let rows = Arc::new(Mutex::new(vec![(1, "2026-10-25 02:55:00")]));
+    let rig = Rig::new(database, job, {
+        let rows = Arc::clone(&rows);
+        move |asked| {
+            let rows = rows.lock().unwrap();
+            let items: Vec<_> = rows
+                .iter()
+                .filter(|(_, at)| *at >= asked.param("since"))
+                .map(|(id, at)| json!({"id": id, "at": at}))
+                .collect();
+            Reply::Json(json!({"items": items}).to_string())
+        }
+    })
+    .await;
+    rig.clock.stand_at("2026-10-25T00:56:00Z".parse().unwrap());
+    rig.sync().await;
+    rows.lock().unwrap().push((2, "2026-10-25 02:10:00"));
+    rig.clock.stand_at("2026-10-25T01:11:00Z".parse().unwrap());
+    assert_eq!(rig.sync().await.report.counts.created, 1);
+    assert_eq!(rig.source.asked()[1].param("since"), "2026-10-25 02:00:00");
+    assert_eq!(rig.sent_keys(), ["1", "2"]);
+}
+
 both!(
+    a_row_of_the_hour_that_comes_twice_is_not_left_out,
     c28_steps_meet_without_gap_or_double_where_both_bounds_are_closed,
     c28_steps_meet_without_gap_or_double_where_the_end_is_open,
     c28_steps_meet_without_gap_or_double_where_the_start_is_open,

@@ -65,6 +65,7 @@ const ENOUGH: usize = 20;
 struct All {
     histories: u64,
     runs: u64,
+    resumed: u64,
     events: u64,
     deaths: u64,
     wrong: Vec<(u64, String)>,
@@ -107,6 +108,7 @@ fn live(seeds: Range<u64>, on: On) {
                             }
                             all.histories += 1;
                             all.runs += verdict.runs;
+                            all.resumed += verdict.resumed;
                             all.events += verdict.events;
                             all.deaths += verdict.deaths;
                             if all.wrong.len() >= ENOUGH {
@@ -119,8 +121,8 @@ fn live(seeds: Range<u64>, on: On) {
         }
     });
     let mut all = all.into_inner().unwrap();
-    let All { histories, runs, events, deaths, .. } = all;
-    println!("{histories} histories: {runs} runs, {events} events, {deaths} deaths");
+    let All { histories, runs, resumed, events, deaths, .. } = all;
+    println!("{histories} histories: {runs} runs, {resumed} resumed, {events} events, {deaths} deaths");
     // The shortest story is the easiest to read.
     all.wrong.sort_by_key(|(_, story)| story.len());
     let failed: Vec<u64> = all.wrong.iter().map(|(seed, _)| *seed).collect();
@@ -139,6 +141,7 @@ fn live(seeds: Range<u64>, on: On) {
     if histories >= 100 {
         assert!(events > 2 * histories, "hardly anything happened");
         assert!(deaths > histories / 2, "hardly anybody died");
+        assert!(resumed > histories / 100, "hardly any run went on");
     }
 }
 

@@ -68,6 +68,7 @@ pub struct Verdict {
     /// What is wrong, and all that is known of how it came to it; empty where all is well.
     pub wrong: String,
     pub runs: u64,
+    pub resumed: u64,
     pub events: u64,
     pub deaths: u64,
 }
@@ -400,6 +401,6 @@ impl Lane {
             }
         }
         let events = u64::try_from(log.settled.len()).unwrap();
-        Verdict { wrong: text, runs, events, deaths: log.era.into() }
+        Verdict { wrong: text, runs, resumed: log.resumed, events, deaths: log.era.into() }
     }
 }
