@@ -107,6 +107,8 @@ impl App {
             store_error: None,
         };
         let deliver = async {
+            // Whoever syncs by hand may just have mended what was wrong there.
+            self.store.probe_destination(&job.destination.name).await?;
             let drained = dispatcher.drain(stop).await?;
             Ok((drained, self.store.job_view(&job.name).await?))
         };

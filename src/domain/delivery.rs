@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::backoff::jittered;
+use super::{backoff::jittered, health::Health, instant::Instant};
 
 /// The waits between attempts where a destination names none.
 pub const DEFAULT_DELAYS: [Duration; 11] = [
@@ -19,6 +19,18 @@ pub const DEFAULT_DELAYS: [Duration; 11] = [
     Duration::from_hours(24),
 ];
 
+/// What an answer's body says that its status does not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Says {
+    /// Nothing of interest.
+    #[default]
+    Nothing,
+    /// n8n knows no active workflow of that path.
+    NotRegistered,
+    /// A gate in the workflow: the event's effect is done already.
+    Done,
+}
+
 /// How one attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
@@ -28,9 +40,13 @@ pub enum Answer {
         code: u16,
         /// How long it asks to wait, where it does.
         retry_after: Option<Duration>,
+        /// What its body says.
+        says: Says,
     },
-    /// The request cannot have reached the receiver: no address, no connection, no TLS.
+    /// The request cannot have reached the receiver: no address, no connection.
     Unreached,
+    /// Whoever answered there cannot prove to be the receiver, or speaks no TLS.
+    Untrusted,
     /// The request was sent and its answer was lost: the receiver may have acted on it.
     Lost,
 }
@@ -41,13 +57,15 @@ pub enum Verdict {
     /// The receiver has it.
     Delivered,
     /// Try again by the schedule. The attempt says nothing about the event itself.
-    Retry {
+    Failed {
         /// The receiver may already have acted on the event.
         ambiguous: bool,
         /// The shortest wait the receiver asks for.
         at_least: Option<Duration>,
     },
-    /// The receiver refuses this event: try again by the schedule, and give up at its end.
+    /// The destination is not what it is taken for: no event of it can be delivered until that is mended.
+    Misplaced,
+    /// The receiver refuses this event.
     Refused,
     /// The receiver is busy: wait, and do not count the attempt.
     Wait(Duration),
@@ -58,24 +76,43 @@ pub enum Verdict {
 const BUSY_WAIT: Duration = Duration::from_secs(5);
 const LONGEST_WAIT: Duration = Duration::from_hours(24);
 
-/// Reads an answer. Only a 2xx is a delivery; redirects are never followed.
+/// Reads an answer. Only a 2xx is a delivery, or a gate's word that it was one; redirects are never followed.
 pub fn judge(answer: Answer) -> Verdict {
-    let retry = |ambiguous, at_least| Verdict::Retry { ambiguous, at_least };
-    match answer {
-        Answer::Unreached => retry(false, None),
-        Answer::Lost => retry(true, None),
-        Answer::Status { code, retry_after } => {
-            match (code, retry_after.map(|wait| wait.min(LONGEST_WAIT))) {
-                (200..=299, _) => Verdict::Delivered,
-                (429, wait) => Verdict::Wait(wait.unwrap_or(BUSY_WAIT)),
-                (300..=399 | 401 | 403 | 404 | 408 | 409 | 410 | 425, wait) => retry(false, wait),
-                (400..=499, _) => Verdict::Refused,
-                // A gateway's 502 or 504, or a proxy's 524, may come after n8n began the execution.
-                (502 | 504 | 520..=527, wait) => retry(true, wait),
-                (_, wait) => retry(false, wait),
-            }
+    let failed = |ambiguous, at_least| Verdict::Failed { ambiguous, at_least };
+    let (code, wait, says) = match answer {
+        Answer::Unreached => return failed(false, None),
+        Answer::Untrusted => return Verdict::Misplaced,
+        Answer::Lost => return failed(true, None),
+        Answer::Status { code, retry_after, says } => {
+            (code, retry_after.map(|wait| wait.min(LONGEST_WAIT)), says)
         }
+    };
+    match (code, wait) {
+        (200..=299, _) => Verdict::Delivered,
+        (409, _) if says == Says::Done => Verdict::Delivered,
+        (429, wait) => Verdict::Wait(wait.unwrap_or(BUSY_WAIT)),
+        (503, Some(wait)) => Verdict::Wait(wait),
+        (404, _) if says == Says::NotRegistered => Verdict::Misplaced,
+        (300..=399 | 401 | 403 | 410, _) => Verdict::Misplaced,
+        (408 | 409 | 425, wait) => failed(false, wait),
+        (400..=499, _) => Verdict::Refused,
+        // A gateway's 502 or 504, or a proxy's 524, may come after n8n began the execution.
+        (502 | 504 | 520..=527, wait) => failed(true, wait),
+        (_, wait) => failed(false, wait),
     }
+}
+
+/// What is known of an event that was tried once more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tried {
+    /// How often it was tried before.
+    pub tries: u32,
+    /// How many of those count towards its end.
+    pub spent: u32,
+    /// When it was last tried, by the database's clock.
+    pub tried_at: Option<Instant>,
+    /// It was sent to see whether the destination is well again.
+    pub is_probe: bool,
 }
 
 /// What becomes of an event after an attempt.
@@ -87,8 +124,8 @@ pub enum Next {
     Again {
         /// After how long.
         after: Duration,
-        /// Whether the receiver refused the event itself.
-        refused: bool,
+        /// Whether the attempt counts towards the event's end.
+        spent: bool,
         /// Whether the receiver may already have acted on it.
         ambiguous: bool,
     },
@@ -96,57 +133,90 @@ pub enum Next {
     Dead,
 }
 
-/// The next step for an event that was tried `tries` times and refused `refusals` times, this time included.
-/// Only refusals lead to the end: an outage, however long, makes no dead letters. `random` in [0, 1)
+/// The next step for an event, with what was known of its destination before this attempt. `random` in [0, 1)
 /// spreads a wait over ±20 %.
-pub fn next(verdict: Verdict, tries: u32, refusals: u32, delays: &[Duration], random: f64) -> Next {
-    let index = |count: u32| usize::try_from(count).unwrap_or(usize::MAX).saturating_sub(1);
+///
+/// Nothing counts against an event but with evidence that its destination takes others: an outage, however
+/// long, makes no dead letters.
+pub fn next(verdict: Verdict, tried: Tried, health: &Health, delays: &[Duration], random: f64) -> Next {
     let delay = || {
-        let planned = delays.get(index(tries)).or(delays.last()).copied().unwrap_or(BUSY_WAIT);
+        let index = usize::try_from(tried.tries).unwrap_or(usize::MAX);
+        let planned = delays.get(index).or(delays.last()).copied().unwrap_or(BUSY_WAIT);
         planned.mul_f64(0.8 + 0.4 * random.clamp(0.0, 1.0))
     };
+    let again = |after, spent, ambiguous| Next::Again { after, spent, ambiguous };
+    // It took another one since this one was last tried.
+    let took_others = tried.tried_at.is_some_and(|tried_at| health.delivered_at > Some(tried_at));
     match verdict {
         Verdict::Delivered => Next::Delivered,
-        Verdict::Wait(wait) => {
-            Next::Again { after: jittered(wait, random), refused: false, ambiguous: false }
+        Verdict::Wait(wait) => again(jittered(wait, random), false, false),
+        Verdict::Misplaced => again(delay(), false, false),
+        Verdict::Failed { ambiguous, at_least } => {
+            let most = u32::try_from(delays.len()).unwrap_or(u32::MAX);
+            if took_others && tried.spent.saturating_add(1) >= most {
+                Next::Dead
+            } else {
+                again(delay().max(at_least.unwrap_or_default()), took_others, ambiguous)
+            }
         }
-        Verdict::Refused if index(refusals) >= delays.len() => Next::Dead,
-        Verdict::Refused => Next::Again { after: delay(), refused: true, ambiguous: false },
-        Verdict::Retry { ambiguous, at_least } => {
-            Next::Again { after: delay().max(at_least.unwrap_or_default()), refused: false, ambiguous }
+        Verdict::Refused => {
+            // The last that was heard of the destination was that it took one.
+            let takes_others =
+                tried.tried_at.is_none() && health.refusals == 0 && health.delivered_at.is_some();
+            let is_open = !health.condition.is_shut() && !tried.is_probe;
+            if is_open && (took_others || takes_others) { Next::Dead } else { again(delay(), false, false) }
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::health::Condition, *};
 
     fn status(code: u16) -> Answer {
-        Answer::Status { code, retry_after: None }
+        Answer::Status { code, retry_after: None, says: Says::Nothing }
+    }
+
+    fn said(code: u16, says: Says) -> Answer {
+        Answer::Status { code, retry_after: None, says }
+    }
+
+    fn asking(code: u16, seconds: u64) -> Answer {
+        Answer::Status { code, retry_after: Some(Duration::from_secs(seconds)), says: Says::Nothing }
     }
 
     #[test]
     fn c35_only_2xx_is_a_delivery() {
-        let retry = Verdict::Retry { ambiguous: false, at_least: None };
-        let maybe = Verdict::Retry { ambiguous: true, at_least: None };
+        let failed = Verdict::Failed { ambiguous: false, at_least: None };
+        let maybe = Verdict::Failed { ambiguous: true, at_least: None };
+        let patient = Verdict::Failed { ambiguous: false, at_least: Some(Duration::from_secs(9)) };
         let cases = [
             (status(200), Verdict::Delivered),
             (status(204), Verdict::Delivered),
-            (status(302), retry),
-            (status(404), retry),
-            (status(410), retry),
-            (status(401), retry),
-            (status(408), retry),
-            (status(425), retry),
-            (status(500), retry),
-            (status(503), retry),
+            (status(302), Verdict::Misplaced),
+            (said(404, Says::NotRegistered), Verdict::Misplaced),
+            (status(404), Verdict::Refused),
+            (status(410), Verdict::Misplaced),
+            (status(401), Verdict::Misplaced),
+            (status(403), Verdict::Misplaced),
+            (status(408), failed),
+            (status(409), failed),
+            (said(409, Says::Done), Verdict::Delivered),
+            (said(500, Says::Done), failed),
+            (status(425), failed),
+            (asking(425, 9), patient),
+            (status(500), failed),
+            (asking(500, 9), patient),
+            (status(503), failed),
+            (asking(503, 9), Verdict::Wait(Duration::from_secs(9))),
             (status(524), maybe),
             (status(400), Verdict::Refused),
             (status(413), Verdict::Refused),
             (status(422), Verdict::Refused),
             (status(429), Verdict::Wait(BUSY_WAIT)),
-            (Answer::Unreached, retry),
+            (asking(429, 9), Verdict::Wait(Duration::from_secs(9))),
+            (Answer::Unreached, failed),
+            (Answer::Untrusted, Verdict::Misplaced),
             (Answer::Lost, maybe),
         ];
         for (answer, expected) in cases {
@@ -155,37 +225,62 @@ mod tests {
     }
 
     const DELAYS: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(100)];
+    const FAILED: Verdict = Verdict::Failed { ambiguous: false, at_least: None };
 
-    fn again(seconds: u64, refused: bool) -> Next {
-        Next::Again { after: Duration::from_secs(seconds), refused, ambiguous: false }
+    fn again(seconds: u64, spent: bool) -> Next {
+        Next::Again { after: Duration::from_secs(seconds), spent, ambiguous: false }
+    }
+
+    /// An event that was tried so often, the last time at second 50.
+    fn tried(tries: u32, spent: u32) -> Tried {
+        Tried { tries, spent, tried_at: (tries > 0).then_some(Instant::from_seconds(50)), is_probe: false }
+    }
+
+    /// A destination that took an event at this second.
+    fn took(second: i64) -> Health {
+        Health { delivered_at: Some(Instant::from_seconds(second)), ..Health::default() }
     }
 
     #[test]
     fn attempts_follow_the_schedule() {
-        let retry = judge(status(500));
-        assert_eq!(next(retry, 1, 0, &DELAYS, 0.5), again(10, false));
-        assert_eq!(next(retry, 2, 0, &DELAYS, 0.5), again(100, false));
-        assert_eq!(next(retry, 50, 0, &DELAYS, 0.5), again(100, false), "an outage makes no dead letters");
-        let patient = Verdict::Retry { ambiguous: false, at_least: Some(Duration::from_mins(1)) };
-        assert_eq!(next(patient, 1, 0, &DELAYS, 0.5), again(60, false));
+        let next = |verdict, tries| next(verdict, tried(tries, 0), &Health::default(), &DELAYS, 0.5);
+        assert_eq!(next(FAILED, 0), again(10, false));
+        assert_eq!(next(FAILED, 1), again(100, false));
+        assert_eq!(next(FAILED, 50), again(100, false), "an outage makes no dead letters");
+        assert_eq!(next(Verdict::Misplaced, 0), again(10, false));
+        let patient = Verdict::Failed { ambiguous: true, at_least: Some(Duration::from_mins(1)) };
+        let expected = Next::Again { after: Duration::from_mins(1), spent: false, ambiguous: true };
+        assert_eq!(next(patient, 0), expected);
     }
 
     #[test]
-    fn only_refusals_lead_to_a_dead_letter() {
-        assert_eq!(next(Verdict::Refused, 2, 2, &DELAYS, 0.5), again(100, true));
-        assert_eq!(next(Verdict::Refused, 3, 3, &DELAYS, 0.5), Next::Dead);
-        assert_eq!(
-            next(Verdict::Refused, 50, 1, &DELAYS, 0.5),
-            again(100, true),
-            "the outage before does not count"
-        );
-        assert_eq!(next(Verdict::Refused, 1, 1, &[], 0.5), Next::Dead);
+    fn failures_count_where_the_destination_took_others_since() {
+        let next = |tries, spent, health: &Health| next(FAILED, tried(tries, spent), health, &DELAYS, 0.5);
+        assert_eq!(next(0, 0, &took(60)), again(10, false), "the first one never");
+        assert_eq!(next(1, 0, &took(60)), again(100, true));
+        assert_eq!(next(2, 1, &took(60)), Next::Dead);
+        assert_eq!(next(2, 1, &took(40)), again(100, false), "nothing since");
+    }
+
+    #[test]
+    fn an_event_that_is_refused_is_dead_where_others_are_taken() {
+        let next = |tries, health: &Health| next(Verdict::Refused, tried(tries, 0), health, &DELAYS, 0.5);
+        let refusing = |refusals, second| Health { refusals, ..took(second) };
+        assert_eq!(next(0, &took(1)), Next::Dead, "the last one was taken");
+        assert_eq!(next(0, &refusing(1, 1)), again(10, false), "the last one was refused as well");
+        assert_eq!(next(0, &Health::default()), again(10, false), "none was ever taken");
+        assert_eq!(next(1, &refusing(3, 60)), Next::Dead, "others were taken since");
+        assert_eq!(next(1, &refusing(3, 40)), again(100, false));
+        let parked = Health { condition: Condition::Parked, ..took(60) };
+        assert_eq!(next(1, &parked), again(100, false), "it is parked");
+        let probe = Tried { is_probe: true, ..tried(1, 0) };
+        assert_eq!(super::next(Verdict::Refused, probe, &took(60), &DELAYS, 0.5), again(100, false));
     }
 
     #[test]
     fn a_busy_receiver_is_left_alone_as_long_as_it_asks_and_no_longer_than_a_day() {
-        let asked = |seconds| Answer::Status { code: 429, retry_after: Some(Duration::from_secs(seconds)) };
-        assert_eq!(next(judge(asked(7)), 1, 0, &DEFAULT_DELAYS, 0.0), again(7, false));
-        assert_eq!(next(judge(asked(1_796_079_600)), 1, 0, &DEFAULT_DELAYS, 0.0), again(86_400, false));
+        let next = |answer| next(judge(answer), tried(0, 0), &Health::default(), &DEFAULT_DELAYS, 0.0);
+        assert_eq!(next(asking(429, 7)), again(7, false));
+        assert_eq!(next(asking(503, 1_796_079_600)), again(86_400, false));
     }
 }

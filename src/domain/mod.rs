@@ -13,6 +13,7 @@ pub mod delivery;
 pub mod event;
 pub mod fires;
 pub mod fixed_point;
+pub mod health;
 pub mod instant;
 pub mod json_path;
 pub mod key;

@@ -15,13 +15,14 @@ use crate::{
     domain::{
         clock::Clock,
         delivery::{self, Answer, Next, Verdict},
-        instant::Instant,
     },
-    store::{Attempt, ClaimedEvent, JobId, Store, StoreError},
+    store::{Attempt, ClaimedEvent, JobId, Settled, Store, StoreError},
 };
 
 /// How often an idle dispatcher looks for events that other processes stored.
 const IDLE_LOOK: Duration = Duration::from_secs(1);
+/// How soon it looks again at most: what is due may be held back until another delivery has ended.
+const SHORTEST_LOOK: Duration = Duration::from_millis(20);
 /// How long it waits after the store failed.
 const STORE_PAUSE: Duration = Duration::from_secs(2);
 /// How long after a failure an answer is stored again, at first.
@@ -52,7 +53,8 @@ pub struct Drained {
 /// How one event came out.
 struct Outcome {
     job: JobId,
-    next: Next,
+    /// `None` where another process took the event over.
+    next: Option<Next>,
     verdict: Verdict,
     error: Option<String>,
 }
@@ -71,10 +73,9 @@ impl Dispatcher {
     /// Delivers until `stop`, waking at once when `fresh` changes. What is under way is brought to its end.
     pub async fn run(&self, mut fresh: watch::Receiver<u64>, stop: CancellationToken) {
         let mut sending = JoinSet::new();
-        let mut paused_until = Instant::default();
         while !stop.is_cancelled() {
             fresh.mark_unchanged();
-            let wait = match self.fill(&mut sending, paused_until).await {
+            let wait = match self.fill(&mut sending).await {
                 Ok(wait) => wait,
                 Err(error) => {
                     tracing::error!(destination = %self.destination.name, %error, "the store failed; deliveries wait");
@@ -82,11 +83,7 @@ impl Dispatcher {
                 }
             };
             tokio::select! {
-                Some(outcome) = sending.join_next() => {
-                    if let Some(until) = self.busy_until(&outcome) {
-                        paused_until = paused_until.max(until);
-                    }
-                }
+                Some(outcome) = sending.join_next() => self.tell(&outcome),
                 Ok(()) = fresh.changed() => {}
                 () = self.clock.sleep(wait) => {}
                 () = stop.cancelled() => {}
@@ -106,11 +103,11 @@ impl Dispatcher {
         loop {
             let hopeless = in_a_row >= HOPELESS.saturating_mul(self.destination.concurrency);
             if !(hopeless || is_busy || failed.is_some() || stop.is_cancelled()) {
-                failed = self.fill(&mut sending, Instant::default()).await.err();
+                failed = self.fill(&mut sending).await.err();
             }
             let Some(outcome) = sending.join_next().await else { break };
             match outcome.map_err(|_| StoreError::Database(sqlx::Error::WorkerCrashed)).flatten() {
-                Ok(Outcome { job, next: Next::Delivered, .. }) => {
+                Ok(Outcome { job, next: Some(Next::Delivered), .. }) => {
                     *drained.delivered.entry(job).or_default() += 1;
                     in_a_row = 0;
                 }
@@ -127,15 +124,7 @@ impl Dispatcher {
     }
 
     /// Starts as many sends as there is room for. Returns how long nothing more can be due.
-    async fn fill(
-        &self,
-        sending: &mut JoinSet<Result<Outcome, StoreError>>,
-        paused_until: Instant,
-    ) -> Result<Duration, StoreError> {
-        let now = self.clock.now();
-        if now < paused_until {
-            return Ok(paused_until.since(now));
-        }
+    async fn fill(&self, sending: &mut JoinSet<Result<Outcome, StoreError>>) -> Result<Duration, StoreError> {
         let busy = u32::try_from(sending.len()).unwrap_or(u32::MAX);
         let Some(room) = self.destination.concurrency.checked_sub(busy).and_then(NonZeroU32::new) else {
             return Ok(IDLE_LOOK);
@@ -156,24 +145,17 @@ impl Dispatcher {
             return Ok(IDLE_LOOK);
         }
         let wait = self.store.next_due(&self.destination.name).await?.unwrap_or(IDLE_LOOK);
-        Ok(wait.clamp(Duration::from_millis(10), IDLE_LOOK))
+        Ok(wait.clamp(SHORTEST_LOOK, IDLE_LOOK))
     }
 
-    /// Until when a busy receiver asks to be left alone.
-    fn busy_until(
-        &self,
-        outcome: &Result<Result<Outcome, StoreError>, tokio::task::JoinError>,
-    ) -> Option<Instant> {
+    fn tell(&self, outcome: &Result<Result<Outcome, StoreError>, tokio::task::JoinError>) {
         match outcome {
-            Ok(Ok(Outcome { verdict: Verdict::Wait(wait), .. })) => Some(self.clock.now().plus(*wait)),
-            Ok(Ok(_)) => None,
+            Ok(Ok(_)) => {}
             Ok(Err(error)) => {
                 tracing::error!(destination = %self.destination.name, %error, "an answer could not be stored; its event will be sent again");
-                None
             }
             Err(error) => {
                 tracing::error!(destination = %self.destination.name, %error, "a delivery ended unexpectedly");
-                None
             }
         }
     }
@@ -191,38 +173,47 @@ async fn deliver(
     let Sent { answer, error, body } = sender.send(&destination, &claim, &*clock).await;
     let took = clock.now().since(sent_at);
     let verdict = delivery::judge(answer);
-    let refusals = claim.refusals + u32::from(verdict == Verdict::Refused);
-    let next = delivery::next(
-        verdict,
-        claim.tries.saturating_add(1),
-        refusals,
-        &destination.delays,
-        fastrand::f64(),
-    );
     let status = match answer {
         Answer::Status { code, .. } => Some(code),
-        Answer::Unreached | Answer::Lost => None,
+        Answer::Unreached | Answer::Untrusted | Answer::Lost => None,
     };
-    let attempt = Attempt { status, error: error.clone(), answer: body, sent_at, took, next };
+    let attempt = Attempt {
+        status,
+        error,
+        answer: body,
+        sent_at,
+        took,
+        verdict,
+        delays: destination.delays.as_slice().into(),
+        random: fastrand::f64(),
+    };
     let settled = settle(&*store, &*clock, &destination, &claim, &attempt).await?;
-    match next {
-        _ if !settled => tracing::warn!(
-            destination = %destination.name, event = %claim.event_id,
-            "another process took this event over before its answer was stored"
-        ),
-        Next::Delivered => {
-            tracing::debug!(destination = %destination.name, event = %claim.event_id, ?took, "delivered");
-        }
+    let (name, event) = (&destination.name, &claim.event_id);
+    let error = attempt.error.as_deref().unwrap_or_default();
+    let Some(settled) = settled else {
+        tracing::warn!(destination = %name, %event, "another process took this event over before its answer was stored");
+        return Ok(Outcome { job: claim.job, next: None, verdict, error: attempt.error });
+    };
+    match settled.next {
+        Next::Delivered => tracing::debug!(destination = %name, %event, ?took, "delivered"),
         Next::Again { after, .. } => tracing::warn!(
-            destination = %destination.name, event = %claim.event_id, attempt = claim.tries + 1,
-            error = error.as_deref().unwrap_or_default(), again_in = ?after, "not delivered, tried again later"
+            destination = %name, %event, attempt = claim.tried.tries + 1, error, again_in = ?after,
+            "not delivered, tried again later"
         ),
-        Next::Dead => tracing::error!(
-            destination = %destination.name, event = %claim.event_id,
-            error = error.as_deref().unwrap_or_default(), "a dead letter: refused until the retries were used up"
-        ),
+        Next::Dead => {
+            tracing::error!(destination = %name, %event, error, "a dead letter: other events are taken, this one is not");
+        }
     }
-    Ok(Outcome { job: claim.job, next, verdict, error })
+    if settled.has_shut() {
+        tracing::error!(
+            destination = %name, condition = settled.after.name(), error,
+            "the destination takes no events: they wait, and one at a time tries whether it does again"
+        );
+    }
+    if settled.has_opened() {
+        tracing::info!(destination = %name, "the destination takes events again");
+    }
+    Ok(Outcome { job: claim.job, next: Some(settled.next), verdict, error: attempt.error })
 }
 
 /// Stores an answer, again and again for as long as the claim is ours: an answer that is not stored is an
@@ -233,7 +224,7 @@ async fn settle(
     destination: &Destination,
     claim: &ClaimedEvent,
     attempt: &Attempt,
-) -> Result<bool, StoreError> {
+) -> Result<Option<Settled>, StoreError> {
     let until = attempt.sent_at.plus(lease(destination));
     let mut pause = SETTLE_PAUSE;
     loop {

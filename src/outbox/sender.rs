@@ -14,7 +14,12 @@ use crate::{
         account::{Auth, KeyPlace},
         destination::Destination,
     },
-    domain::{clock::Clock, delivery::Answer, instant::Instant, retry_after},
+    domain::{
+        clock::Clock,
+        delivery::{Answer, Says},
+        instant::Instant,
+        retry_after,
+    },
     store::ClaimedEvent,
 };
 
@@ -68,7 +73,7 @@ impl Sender {
             .header(CONTENT_TYPE, "application/json")
             .header("Idempotency-Key", &event.event_id)
             .header("webhook-id", &event.event_id)
-            .header("X-Onlynew-Attempt", event.tries.saturating_add(1))
+            .header("X-Onlynew-Attempt", event.tried.tries.saturating_add(1))
             .body(event.body.clone());
         request = match &destination.auth {
             // Webhooks have no tokens that run out: no configuration says so.
@@ -89,8 +94,11 @@ impl Sender {
         match request.send().await {
             Ok(response) => read_answer(response, clock.now(), &destination.auth).await,
             Err(error) => {
-                let unreached = error.is_connect() || error.is_builder();
-                let answer = if unreached { Answer::Unreached } else { Answer::Lost };
+                let answer = match error.is_connect() || error.is_builder() {
+                    true if is_untrusted(&error) => Answer::Untrusted,
+                    true => Answer::Unreached,
+                    false => Answer::Lost,
+                };
                 Sent { answer, error: Some(describe(&error)), body: String::new() }
             }
         }
@@ -104,6 +112,7 @@ async fn read_answer(response: reqwest::Response, now: Instant, auth: &Auth) -> 
     let location = header(LOCATION).map(str::to_owned);
     let body = tokio::time::timeout(ANSWER_WAIT, beginning(response)).await.unwrap_or_default();
     let body = without_credential(body, auth);
+    let says = says(status, &body);
     let error = (!status.is_success()).then(|| {
         let said: String =
             body.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(SAID_CHARS).collect();
@@ -114,12 +123,43 @@ async fn read_answer(response: reqwest::Response, now: Instant, auth: &Auth) -> 
         if let Some(location) = location {
             error.push_str(&format!("; it points to {location}, which is not followed: name the final URL"));
         }
-        if status == StatusCode::NOT_FOUND && body.contains("not registered") {
+        if says == Says::NotRegistered {
             error.push_str("; activate the workflow in n8n and use its production URL");
         }
         error
     });
-    Sent { answer: Answer::Status { code: status.as_u16(), retry_after }, error, body }
+    Sent { answer: Answer::Status { code: status.as_u16(), retry_after, says }, error, body }
+}
+
+/// What n8n, or a gate in the workflow, says in words.
+fn says(status: StatusCode, body: &str) -> Says {
+    #[derive(serde::Deserialize)]
+    struct Gate {
+        state: String,
+    }
+    match status {
+        StatusCode::NOT_FOUND if body.contains("not registered") => Says::NotRegistered,
+        StatusCode::CONFLICT if serde_json::from_str::<Gate>(body).is_ok_and(|gate| gate.state == "done") => {
+            Says::Done
+        }
+        _ => Says::Nothing,
+    }
+}
+
+/// Whether a connection came up and failed as TLS: a certificate that is not good, or no TLS at all.
+fn is_untrusted(error: &reqwest::Error) -> bool {
+    let mut cause = std::error::Error::source(error);
+    while let Some(inner) = cause {
+        let said = inner.to_string();
+        if said.contains("certificate")
+            || said.contains("received corrupt message")
+            || said.contains("HandshakeFailure")
+        {
+            return true;
+        }
+        cause = inner.source();
+    }
+    false
 }
 
 /// What a receiver sends back may hold what it was sent.

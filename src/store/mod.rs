@@ -4,6 +4,7 @@
 //! A write that must be whole is one method. Leases and due times count on the database's clock alone.
 
 mod account;
+mod destination;
 mod dialect;
 mod job;
 mod open;
@@ -111,9 +112,9 @@ pub trait Store: Debug + Send + Sync {
     /// not there yet. What is being sent is settled where it is.
     async fn readdress(&self, job: JobId, destination: &str) -> Result<u64, StoreError>;
 
-    /// Takes up to `limit` events of a destination that are due, for `ttl`, each with the next fence. Only
-    /// a key's earliest unsettled event can be taken. A claim whose time ran out counts as a try, and its
-    /// event as ambiguous, once another takes it.
+    /// Takes up to `limit` events of a destination that are due, for `ttl`, each with the next fence; fewer, or
+    /// one as a probe, or none where the destination is not well. Only a key's earliest unsettled event can be
+    /// taken. A claim whose time ran out counts as a try, and its event as ambiguous, once another takes it.
     async fn claim_events(
         &self,
         destination: &str,
@@ -121,11 +122,25 @@ pub trait Store: Debug + Send + Sync {
         ttl: Duration,
     ) -> Result<Vec<ClaimedEvent>, StoreError>;
 
-    /// Stores an attempt and what becomes of its event; `false`, and nothing is written, where the claim's
-    /// fence was lost.
-    async fn settle_event(&self, claim: &ClaimedEvent, attempt: &Attempt) -> Result<bool, StoreError>;
+    /// Stores an attempt, what becomes of its event, and what that says of its destination; where that takes events
+    /// again, all that wait for it are due. `None`, and nothing is written, where the claim's fence was lost.
+    async fn settle_event(
+        &self,
+        claim: &ClaimedEvent,
+        attempt: &Attempt,
+    ) -> Result<Option<Settled>, StoreError>;
 
-    /// How long it takes until the next event of a destination is due or a claim of one runs out.
+    /// Has a destination that is sent nothing but probes probed at once.
+    async fn probe_destination(&self, destination: &str) -> Result<(), StoreError>;
+
+    /// Sends a destination nothing any more, or lets it go on; `false` where it is so already.
+    async fn pause_destination(&self, destination: &str, paused: bool) -> Result<bool, StoreError>;
+
+    /// What a person sees of the destinations that were ever sent something or paused, by name.
+    async fn destinations(&self) -> Result<Vec<DestinationView>, StoreError>;
+
+    /// How long it takes until the next event of a destination is due, a claim of one runs out, or the
+    /// destination may be asked again; `None` where nothing waits, or a person has paused it.
     async fn next_due(&self, destination: &str) -> Result<Option<Duration>, StoreError>;
 
     /// Keeps an account from asking until `until`; a later instant that is stored already stays.

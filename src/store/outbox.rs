@@ -13,6 +13,8 @@
 //! - Whoever locks several heads locks them in the order of their keys: [`insert`], whose heads are all of
 //!   one job and one destination. [`settle`] locks one. [`claim`] passes over what is
 //!   locked and waits for nobody. So no two can wait for each other.
+//! - [`settle`] locks the destination's row after its head, and where that has opened, further heads after
+//!   it: those alone that nobody holds, so that it waits for none.
 //! - Event rows are written only by who holds their key's head.
 
 use std::time::Duration;
@@ -20,12 +22,17 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::{
-    Attempt, ClaimedEvent, JobId, StoreError,
+    Attempt, ClaimedEvent, JobId, Settled, StoreError,
+    destination::{self, Admission, Said, Shut},
     dialect::{Dialect, sql, without_nul},
     rows,
     run::WHOLE,
 };
-use crate::domain::{delivery::Next, event::Event, instant::micros_of};
+use crate::domain::{
+    delivery::{self, Next, Tried, Verdict},
+    event::Event,
+    instant::micros_of,
+};
 
 /// Stores a page's events, which are in key order, and makes heads for keys that have none. An id that is
 /// stored already is an error: it would be another change under the same name.
@@ -85,15 +92,25 @@ pub(super) async fn claim<DB: Dialect>(
     limit: u32,
     ttl: Duration,
 ) -> Result<Vec<ClaimedEvent>, StoreError> {
-    let heads = sql::<DB>(
-        "SELECT position FROM outbox_head WHERE destination = $1 AND due_at <= {now}
-         ORDER BY due_at, position LIMIT $2 {skip_locked}",
-    )
-    .text(destination)
-    .bind(i64::from(limit))
-    .all(db)
-    .await?;
-    if heads.is_empty() {
+    let (heads, is_probe) = match destination::admit::<DB>(db, destination, limit).await? {
+        Admission::None => return Ok(Vec::new()),
+        Admission::Due(room) => {
+            let heads = sql::<DB>(
+                "SELECT position FROM outbox_head WHERE destination = $1 AND due_at <= {now}
+                 ORDER BY due_at, position LIMIT $2 {skip_locked}",
+            );
+            (heads.text(destination).bind(i64::from(room)).all(db).await?, false)
+        }
+        // The one that was not tried for longest: no single event can hold a destination shut.
+        Admission::Probe => {
+            let heads = sql::<DB>(
+                "SELECT position FROM outbox_head WHERE destination = $1 AND (due_at <= {now} OR NOT leased)
+                 ORDER BY tried_at NULLS FIRST, position LIMIT 1 {skip_locked}",
+            );
+            (heads.text(destination).all(db).await?, true)
+        }
+    };
+    if heads.is_empty() || (is_probe && !destination::take_probe::<DB>(db, destination, ttl).await?) {
         return Ok(Vec::new());
     }
     let positions =
@@ -109,63 +126,88 @@ pub(super) async fn claim<DB: Dialect>(
     .bind(positions.clone())
     .run(db)
     .await?;
-    sql::<DB>(
-        "UPDATE outbox_head SET leased = TRUE, fence = fence + 1, due_at = {now} + $2
-         WHERE position IN (SELECT CAST(claimed.value AS BIGINT) FROM {each_text}($1{json}) AS claimed)",
-    )
-    .bind(positions.clone())
-    .bind(micros_of(ttl))
-    .run(db)
-    .await?;
+    // Read before the heads are taken: when they were tried before.
     let claimed = sql::<DB>(
-        "SELECT event.position, event.event_id, event.job, event.body, event.refusals, event.tries, head.fence
+        "SELECT event.position, event.event_id, event.job, event.body, event.spent, event.tries, head.fence + 1 AS fence,
+                head.tried_at
          FROM {each_text}($1{json}) AS claimed CROSS JOIN outbox_head AS head CROSS JOIN event
          WHERE head.position = CAST(claimed.value AS BIGINT) AND event.position = head.position
          ORDER BY event.position",
     )
-    .bind(positions)
+    .bind(positions.clone())
     .all(db)
     .await?;
-    claimed.iter().map(claimed_event::<DB>).collect()
+    sql::<DB>(
+        "UPDATE outbox_head SET leased = TRUE, fence = fence + 1, due_at = {now} + $2, tried_at = {now}
+         WHERE position IN (SELECT CAST(claimed.value AS BIGINT) FROM {each_text}($1{json}) AS claimed)",
+    )
+    .bind(positions)
+    .bind(micros_of(ttl))
+    .run(db)
+    .await?;
+    claimed.iter().map(|row| claimed_event::<DB>(row, destination, is_probe)).collect()
 }
 
-fn claimed_event<DB: Dialect>(row: &DB::Row) -> Result<ClaimedEvent, StoreError> {
+fn claimed_event<DB: Dialect>(
+    row: &DB::Row,
+    destination: &str,
+    is_probe: bool,
+) -> Result<ClaimedEvent, StoreError> {
     Ok(ClaimedEvent {
         position: rows::get::<DB, _>(row, "position")?,
         event_id: rows::get::<DB, _>(row, "event_id")?,
+        destination: destination.to_owned(),
         job: JobId(rows::get::<DB, _>(row, "job")?),
         body: rows::get::<DB, _>(row, "body")?,
-        refusals: rows::number::<DB>(row, "refusals")?,
-        tries: rows::number::<DB>(row, "tries")?,
+        tried: Tried {
+            tries: rows::number::<DB>(row, "tries")?,
+            spent: rows::number::<DB>(row, "spent")?,
+            tried_at: rows::maybe_instant::<DB>(row, "tried_at")?,
+            is_probe,
+        },
         fence: rows::get::<DB, _>(row, "fence")?,
     })
 }
 
 pub(super) async fn settle<DB: Dialect>(
     db: &mut DB::Connection,
-    position: i64,
-    fence: i64,
+    claim: &ClaimedEvent,
     attempt: &Attempt,
-) -> Result<bool, StoreError> {
-    let ended = Ended::of(attempt.next);
-    let released = sql::<DB>(
-        "UPDATE outbox_head SET leased = FALSE, due_at = COALESCE({now} + $3, due_at)
-         WHERE position = $1 AND fence = $2 AND leased",
+) -> Result<Option<Settled>, StoreError> {
+    let held = sql::<DB>(
+        "SELECT position FROM outbox_head WHERE position = $1 AND fence = $2 AND leased {for_update}",
     )
-    .bind(position)
-    .bind(fence)
+    .bind(claim.position)
+    .bind(claim.fence)
+    .first(db)
+    .await?;
+    if held.is_none() {
+        return Ok(None);
+    }
+    let said = Said {
+        verdict: attempt.verdict,
+        is_probe: claim.tried.is_probe,
+        why: attempt.error.as_deref(),
+        delays: &attempt.delays,
+        random: attempt.random,
+    };
+    let (before, after) = destination::hear::<DB>(db, &claim.destination, &said).await?;
+    let next = delivery::next(attempt.verdict, claim.tried, &before, &attempt.delays, attempt.random);
+    let ended = Ended::of(next, attempt.verdict);
+    sql::<DB>(
+        "UPDATE outbox_head SET leased = FALSE, due_at = COALESCE({now} + $2, due_at), tried_at = {now}
+         WHERE position = $1",
+    )
+    .bind(claim.position)
     .bind(ended.again_after.map(micros_of))
     .run(db)
     .await?;
-    if released == 0 {
-        return Ok(false);
-    }
     sql::<DB>(
         "INSERT INTO attempt (position, fence, outcome, ambiguous, status, error, answer, sent_at, took)
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
     )
-    .bind(position)
-    .bind(fence)
+    .bind(claim.position)
+    .bind(claim.fence)
     .text(ended.outcome)
     .bind(ended.ambiguous)
     .bind(attempt.status.map(i64::from))
@@ -176,46 +218,50 @@ pub(super) async fn settle<DB: Dialect>(
     .run(db)
     .await?;
     let written = sql::<DB>(
-        "UPDATE event SET state = $2, refusals = refusals + $3, tries = tries + 1,
+        "UPDATE event SET state = $2, spent = spent + $3, tries = tries + 1,
             ambiguous = (ambiguous OR $4) AND $2 <> 'delivered',
             settled_at = CASE WHEN $2 = 'pending' THEN NULL ELSE {now} END
          WHERE position = $1 AND state = 'pending'",
     )
-    .bind(position)
+    .bind(claim.position)
     .text(ended.state)
-    .bind(i64::from(ended.refused))
+    .bind(i64::from(ended.spent))
     .bind(ended.ambiguous)
     .run(db)
     .await?;
     if written != 1 {
-        return Err(StoreError::Inconsistent(format!("the head at {position} is settled already")));
+        return Err(StoreError::Inconsistent(format!("the head at {} is settled already", claim.position)));
     }
     if ended.again_after.is_none() {
-        move_head::<DB>(db, position).await?;
+        move_head::<DB>(db, claim.position).await?;
     }
-    Ok(true)
+    let settled = Settled { next, before: before.condition, after: after.condition };
+    if settled.has_opened() {
+        destination::wake::<DB>(db, &claim.destination).await?;
+    }
+    Ok(Some(settled))
 }
 
 /// What a settlement writes.
 struct Ended {
     outcome: &'static str,
     state: &'static str,
-    refused: bool,
+    spent: bool,
     ambiguous: bool,
     again_after: Option<Duration>,
 }
 
 impl Ended {
-    fn of(next: Next) -> Self {
+    fn of(next: Next, verdict: Verdict) -> Self {
         let settled =
-            |state, refused| Self { outcome: state, state, refused, ambiguous: false, again_after: None };
+            |state, spent| Self { outcome: state, state, spent, ambiguous: false, again_after: None };
         match next {
             Next::Delivered => settled("delivered", false),
             Next::Dead => settled("dead", true),
-            Next::Again { after, refused, ambiguous } => Self {
-                outcome: if refused { "refused" } else { "again" },
+            Next::Again { after, spent, ambiguous } => Self {
+                outcome: if verdict == Verdict::Refused { "refused" } else { "again" },
                 state: "pending",
-                refused,
+                spent,
                 ambiguous,
                 again_after: Some(after),
             },
@@ -237,11 +283,13 @@ async fn move_head<DB: Dialect>(db: &mut DB::Connection, settled: i64) -> Result
     .await?;
     match next {
         Some(row) => {
-            sql::<DB>("UPDATE outbox_head SET position = $2, due_at = {now} WHERE position = $1")
-                .bind(settled)
-                .bind(rows::get::<DB, i64>(&row, "position")?)
-                .run(db)
-                .await?
+            sql::<DB>(
+                "UPDATE outbox_head SET position = $2, due_at = {now}, tried_at = NULL WHERE position = $1",
+            )
+            .bind(settled)
+            .bind(rows::get::<DB, i64>(&row, "position")?)
+            .run(db)
+            .await?
         }
         None => sql::<DB>("DELETE FROM outbox_head WHERE position = $1").bind(settled).run(db).await?,
     };
@@ -303,6 +351,12 @@ pub(super) async fn next_due<DB: Dialect>(
         .text(destination)
         .one(db)
         .await?;
-    let wait = rows::get::<DB, Option<i64>>(&row, "wait")?;
-    Ok(wait.map(|wait| Duration::from_micros(u64::try_from(wait).unwrap_or(0))))
+    let Some(wait) = rows::get::<DB, Option<i64>>(&row, "wait")? else { return Ok(None) };
+    let due = Duration::from_micros(u64::try_from(wait).unwrap_or(0));
+    // Where only probes are sent, nobody waits for an event to be due.
+    Ok(match destination::shut_for::<DB>(db, destination).await? {
+        Shut::Paused => None,
+        Shut::UntilProbed(wait) => Some(wait),
+        Shut::Until(wait) => Some(due.max(wait)),
+    })
 }

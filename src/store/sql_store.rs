@@ -8,9 +8,9 @@ use futures::future::BoxFuture;
 use sqlx::{Connection, Pool};
 
 use super::{
-    Attempt, ClaimedEvent, JobId, JobLease, JobRow, JobView, NewRun, NewToken, PageCommit, PageOutcome,
-    Progress, QuarantineView, RunEnd, RunId, Store, StoreError, StoredToken, account, dialect::Dialect, job,
-    open::is_retried, outbox, page, quarantine, run, token, view,
+    Attempt, ClaimedEvent, DestinationView, JobId, JobLease, JobRow, JobView, NewRun, NewToken, PageCommit,
+    PageOutcome, Progress, QuarantineView, RunEnd, RunId, Settled, Store, StoreError, StoredToken, account,
+    destination, dialect::Dialect, job, open::is_retried, outbox, page, quarantine, run, token, view,
 };
 use crate::domain::{content::Hash, instant::Instant, run::Counts, sync_token::SyncToken, version::Version};
 
@@ -220,12 +220,30 @@ impl<DB: Dialect> Store for SqlStore<DB> {
         .await
     }
 
-    async fn settle_event(&self, claim: &ClaimedEvent, attempt: &Attempt) -> Result<bool, StoreError> {
-        let input = (claim.position, claim.fence, attempt.clone());
-        self.write(input, |db, (position, fence, attempt)| {
-            Box::pin(outbox::settle::<DB>(db, *position, *fence, attempt))
+    async fn settle_event(
+        &self,
+        claim: &ClaimedEvent,
+        attempt: &Attempt,
+    ) -> Result<Option<Settled>, StoreError> {
+        self.write((claim.clone(), attempt.clone()), |db, (claim, attempt)| {
+            Box::pin(outbox::settle::<DB>(db, claim, attempt))
         })
         .await
+    }
+
+    async fn probe_destination(&self, destination: &str) -> Result<(), StoreError> {
+        self.write(destination.to_owned(), |db, name| Box::pin(destination::ask_now::<DB>(db, name))).await
+    }
+
+    async fn pause_destination(&self, destination: &str, paused: bool) -> Result<bool, StoreError> {
+        self.write((destination.to_owned(), paused), |db, (name, paused)| {
+            Box::pin(destination::pause::<DB>(db, name, *paused))
+        })
+        .await
+    }
+
+    async fn destinations(&self) -> Result<Vec<DestinationView>, StoreError> {
+        destination::views::<DB>(&mut *self.reader().await?).await
     }
 
     async fn next_due(&self, destination: &str) -> Result<Option<Duration>, StoreError> {

@@ -1,6 +1,6 @@
 //! What goes into the store and what comes out of it, in domain types.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use secrecy::SecretString;
 use serde::Serialize;
@@ -8,7 +8,8 @@ use serde::Serialize;
 use crate::domain::{
     bookmark::Bookmark,
     content::Hash,
-    delivery::Next,
+    delivery::{Next, Tried, Verdict},
+    health::{Condition, Health},
     instant::Instant,
     run::{Counts, RunKind, RunStatus},
     sync_token::{PageTag, SyncToken},
@@ -164,20 +165,20 @@ pub struct ClaimedEvent {
     pub position: i64,
     /// Its id.
     pub event_id: String,
+    /// Where it goes.
+    pub destination: String,
     /// The job it came from.
     pub job: JobId,
     /// The request body.
     pub body: String,
-    /// How often the receiver refused it before.
-    pub refusals: u32,
-    /// How often it was tried before.
-    pub tries: u32,
+    /// What became of it before.
+    pub tried: Tried,
     /// Void once another claim has a later one.
     pub fence: i64,
 }
 
 /// One attempt to deliver an event.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Attempt {
     /// The HTTP status, where there was an answer.
     pub status: Option<u16>,
@@ -189,8 +190,48 @@ pub struct Attempt {
     pub sent_at: Instant,
     /// How long it took.
     pub took: Duration,
+    /// What its answer means.
+    pub verdict: Verdict,
+    /// The destination's waits between attempts.
+    pub delays: Arc<[Duration]>,
+    /// In [0, 1): spreads the next wait.
+    pub random: f64,
+}
+
+/// What storing an attempt did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settled {
     /// What becomes of the event.
     pub next: Next,
+    /// The condition of its destination before.
+    pub before: Condition,
+    /// And after.
+    pub after: Condition,
+}
+
+impl Settled {
+    /// The destination takes events again.
+    pub fn has_opened(self) -> bool {
+        self.before.is_shut() && !self.after.is_shut()
+    }
+
+    /// The destination is sent nothing but probes from now on.
+    pub fn has_shut(self) -> bool {
+        !self.before.is_shut() && self.after.is_shut()
+    }
+}
+
+/// What a person sees of a destination.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DestinationView {
+    /// Its name.
+    pub name: String,
+    /// Whether it takes events.
+    pub health: Health,
+    /// When a person had it paused.
+    pub paused_at: Option<Instant>,
+    /// Events that wait for it.
+    pub pending: u64,
 }
 
 /// What a person sees of one run.

@@ -7,8 +7,12 @@ use std::{
 };
 
 use onlynew::{
-    domain::{delivery::Next, instant::Instant},
-    store::{Attempt, ClaimedEvent, Store},
+    domain::{
+        delivery::{Next, Tried, Verdict},
+        health::Condition,
+        instant::Instant,
+    },
+    store::{Attempt, ClaimedEvent, Settled, Store},
 };
 
 use crate::{
@@ -25,7 +29,12 @@ both!(
     events_stored_while_others_are_settled_are_not_forgotten,
     a_claim_that_ran_out_goes_to_another_and_is_void,
     a_claim_that_ran_out_unnoticed_still_settles,
-    only_refusals_are_counted_as_such,
+    attempts_count_once_the_destination_took_another_event,
+    a_destination_that_fails_is_probed_with_one_event_after_another,
+    a_parked_destination_waits_and_all_that_waits_is_due_once_it_opens,
+    a_probe_whose_process_died_is_sent_again,
+    a_paused_destination_is_sent_nothing,
+    a_busy_destination_is_left_alone_by_everyone,
     a_dead_letter_lets_the_next_event_of_its_key_go,
     what_is_settled_stays_settled,
     a_fault_in_a_settlement_leaves_the_claim_as_it_was,
@@ -33,26 +42,26 @@ both!(
     destinations_do_not_see_each_other_s_events,
 );
 
-/// An attempt that ends in `next`.
-pub fn attempt(next: Next) -> Attempt {
+/// An attempt that came to `verdict`, at a destination that waits for nothing.
+pub fn attempt(verdict: Verdict) -> Attempt {
     Attempt {
         status: Some(200),
-        error: None,
+        error: Some("why".into()),
         answer: "ok\0".into(),
         sent_at: Instant::from_seconds(1),
         took: Duration::from_millis(3),
-        next,
+        verdict,
+        delays: Arc::new([Duration::ZERO; 2]),
+        random: 0.5,
     }
 }
 
 /// An attempt that delivered.
 pub fn delivered() -> Attempt {
-    attempt(Next::Delivered)
+    attempt(Verdict::Delivered)
 }
 
-fn again(after: Duration, refused: bool) -> Attempt {
-    attempt(Next::Again { after, refused, ambiguous: false })
-}
+const FAILED: Verdict = Verdict::Failed { ambiguous: false, at_least: None };
 
 /// The key and the sequence of a claimed event.
 fn place(claim: &ClaimedEvent) -> (String, i64) {
@@ -85,9 +94,9 @@ async fn only_the_earliest_event_of_a_key_is_claimed(database: Database) {
     job.commit(4, vec![record("2", 1, "x")]).await;
     let claims = claim(&store).await;
     assert_eq!(claims.iter().map(place).collect::<Vec<_>>(), [("1".to_owned(), 1), ("2".to_owned(), 1)]);
-    assert!(claims.iter().all(|claim| claim.job == job.row.id && claim.refusals == 0 && claim.tries == 0));
+    assert!(claims.iter().all(|claim| claim.job == job.row.id && claim.tried == Tried::default()));
     assert_eq!(claim(&store).await, []);
-    assert!(store.settle_event(&claims[0], &delivered()).await.unwrap());
+    assert!(store.settle_event(&claims[0], &delivered()).await.unwrap().is_some());
     assert_eq!(place(&claim_one(&store).await), ("1".to_owned(), 2));
     let view = store.job_view("issues").await.unwrap().unwrap();
     assert_eq!((view.pending, view.delivered, view.dead), (3, 1, 0));
@@ -152,11 +161,14 @@ async fn deliver_all(store: &Arc<dyn Store>, witness: &Mutex<Witness>, count: i6
                 }
             }
             let attempt = match chance {
-                0..4 => again(Duration::from_millis(fastrand::u64(0..3)), chance == 1),
-                4 => attempt(Next::Dead),
+                0..4 => Attempt {
+                    // So many that none of these events comes to its end.
+                    delays: Arc::new([Duration::from_millis(fastrand::u64(0..3)); 1_000]),
+                    ..attempt(FAILED)
+                },
                 _ => delivered(),
             };
-            assert!(store.settle_event(claim, &attempt).await.unwrap());
+            assert!(store.settle_event(claim, &attempt).await.unwrap().is_some());
         }
     }
 }
@@ -170,7 +182,7 @@ async fn events_stored_while_others_are_settled_are_not_forgotten(database: Data
         let settler = other.clone();
         let settled = tokio::spawn(async move { settler.settle_event(&claim, &delivered()).await.unwrap() });
         job.commit(number, vec![record("1", i64::from(number), "x")]).await;
-        assert!(settled.await.unwrap());
+        assert!(settled.await.unwrap().is_some());
     }
     assert_eq!(place(&claim_one(&one).await), ("1".to_owned(), 40));
 }
@@ -181,14 +193,14 @@ async fn a_claim_that_ran_out_goes_to_another_and_is_void(database: Database) {
     let old = one.claim_events(DESTINATION, 1, Duration::from_millis(1)).await.unwrap().remove(0);
     tokio::time::sleep(Duration::from_millis(20)).await;
     let new = claim_one(&other).await;
-    assert_eq!((new.position, new.refusals, new.tries), (old.position, 0, 1));
+    assert_eq!((new.position, new.tried.spent, new.tried.tries), (old.position, 0, 1));
     assert!(new.fence > old.fence);
     assert_eq!(database.number("(SELECT count(*) FROM event WHERE ambiguous)").await, 1);
 
-    assert!(!one.settle_event(&old, &delivered()).await.unwrap());
+    assert!(one.settle_event(&old, &delivered()).await.unwrap().is_none());
     assert_eq!(claim(&one).await, []);
     assert_eq!(database.number("(SELECT count(*) FROM attempt)").await, 0);
-    assert!(other.settle_event(&new, &delivered()).await.unwrap());
+    assert!(other.settle_event(&new, &delivered()).await.unwrap().is_some());
 }
 
 async fn a_claim_that_ran_out_unnoticed_still_settles(database: Database) {
@@ -196,43 +208,143 @@ async fn a_claim_that_ran_out_unnoticed_still_settles(database: Database) {
     job_with_events(&store, 1).await;
     let claims = store.claim_events(DESTINATION, 1, Duration::from_millis(1)).await.unwrap();
     tokio::time::sleep(Duration::from_millis(20)).await;
-    assert!(store.settle_event(&claims[0], &delivered()).await.unwrap());
+    assert!(store.settle_event(&claims[0], &delivered()).await.unwrap().is_some());
     assert_eq!(claim(&store).await, []);
 }
 
-async fn only_refusals_are_counted_as_such(database: Database) {
+/// Two keys with one event each, both claimed.
+async fn two_claims(store: &Arc<dyn Store>) -> (ClaimedEvent, ClaimedEvent) {
+    let job = job_with_events(store, 1).await;
+    job.commit(2, vec![record("2", 1, "x")]).await;
+    let mut claims = claim(store).await.into_iter();
+    (claims.next().unwrap(), claims.next().unwrap())
+}
+
+async fn attempts_count_once_the_destination_took_another_event(database: Database) {
+    let store = database.open().await;
+    let (mut one, other) = two_claims(&store).await;
+    let mut spent = Vec::new();
+    let mut fail = async || {
+        let settled = store.settle_event(&one, &attempt(FAILED)).await.unwrap().unwrap();
+        if settled.next != Next::Dead {
+            one = claim_one(&store).await;
+            spent.push((one.tried.spent, one.tried.tries));
+        }
+        settled.next
+    };
+    fail().await;
+    fail().await;
+    assert!(store.settle_event(&other, &delivered()).await.unwrap().is_some());
+    fail().await;
+    fail().await;
+    assert_eq!(spent, [(0, 1), (0, 2), (1, 3), (1, 4)]);
+    let outcomes = database.texts("SELECT outcome FROM attempt ORDER BY id").await;
+    assert_eq!(outcomes, ["again", "again", "delivered", "again", "again"]);
+}
+
+async fn a_destination_that_fails_is_probed_with_one_event_after_another(database: Database) {
+    let store = database.open().await;
+    let job = job_with_events(&store, 1).await;
+    job.commit(2, (2..=5).map(|key| record(&key.to_string(), 1, "x")).collect()).await;
+    let mut shut = None;
+    for claim in claim(&store).await {
+        shut = store.settle_event(&claim, &attempt(FAILED)).await.unwrap();
+    }
+    let shut = shut.unwrap();
+    assert!(shut.has_shut() && shut.after == Condition::Failing, "{shut:?}");
+    let view = store.destinations().await.unwrap().remove(0);
+    assert_eq!((view.health.condition, view.health.failures, view.pending), (Condition::Failing, 5, 5));
+    assert_eq!(view.health.reason.as_deref(), Some("why"));
+
+    let mut probed = Vec::new();
+    for _ in 0..4 {
+        let probe = claim_one(&store).await;
+        assert!(probe.tried.is_probe);
+        assert_eq!(claim(&store).await, [], "one at a time");
+        store.settle_event(&probe, &attempt(FAILED)).await.unwrap();
+        probed.push(place(&probe).0);
+    }
+    assert_eq!(probed, ["1", "2", "3", "4"], "the one that was not tried for longest");
+    let probe = claim_one(&store).await;
+    let settled = store.settle_event(&probe, &delivered()).await.unwrap().unwrap();
+    assert!(settled.has_opened());
+    let first = claim_one(&store).await;
+    assert_eq!(claim(&store).await, [], "a few at a time");
+    store.settle_event(&first, &delivered()).await.unwrap();
+    assert_eq!(claim(&store).await.len(), 2);
+}
+
+async fn a_parked_destination_waits_and_all_that_waits_is_due_once_it_opens(database: Database) {
+    let store = database.open().await;
+    let (one, other) = two_claims(&store).await;
+    let slow = |verdict| Attempt { delays: Arc::new([Duration::from_hours(1)]), ..attempt(verdict) };
+    store.settle_event(&one, &slow(FAILED)).await.unwrap();
+    let parked = store.settle_event(&other, &slow(Verdict::Misplaced)).await.unwrap().unwrap();
+    assert_eq!(parked.after, Condition::Parked);
+    assert_eq!(claim(&store).await, []);
+    let wait = store.next_due(DESTINATION).await.unwrap().unwrap();
+    assert!(wait > Duration::from_mins(14) && wait < Duration::from_mins(20), "{wait:?}");
+    store.probe_destination(DESTINATION).await.unwrap();
+    assert_eq!(store.next_due(DESTINATION).await.unwrap(), Some(Duration::ZERO));
+    let probe = claim_one(&store).await;
+    store.settle_event(&probe, &slow(Verdict::Delivered)).await.unwrap();
+    assert_eq!(claim(&store).await.len(), 1, "it does not wait for its hour");
+}
+
+async fn a_probe_whose_process_died_is_sent_again(database: Database) {
+    let store = database.open().await;
+    let (one, _other) = two_claims(&store).await;
+    store.settle_event(&one, &attempt(Verdict::Misplaced)).await.unwrap();
+    let probe = store.claim_events(DESTINATION, 10, Duration::from_millis(1)).await.unwrap();
+    assert_eq!(probe.len(), 1);
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert_eq!(claim(&store).await.len(), 1);
+}
+
+async fn a_paused_destination_is_sent_nothing(database: Database) {
     let store = database.open().await;
     job_with_events(&store, 1).await;
-    let mut seen = Vec::new();
-    for refused in [true, false, false, true] {
-        let claim = claim_one(&store).await;
-        seen.push((claim.refusals, claim.tries));
-        assert!(store.settle_event(&claim, &again(Duration::ZERO, refused)).await.unwrap());
-    }
-    assert_eq!(seen, [(0, 0), (1, 1), (1, 2), (1, 3)]);
-    let last = claim_one(&store).await;
-    assert_eq!((last.refusals, last.tries), (2, 4));
-    let outcomes = database.texts("SELECT outcome FROM attempt ORDER BY id").await;
-    assert_eq!(outcomes, ["refused", "again", "again", "refused"]);
+    assert!(store.pause_destination(DESTINATION, true).await.unwrap());
+    assert!(!store.pause_destination(DESTINATION, true).await.unwrap());
+    assert_eq!(claim(&store).await, []);
+    assert_eq!(store.next_due(DESTINATION).await.unwrap(), None);
+    assert!(store.destinations().await.unwrap()[0].paused_at.is_some());
+    assert!(store.pause_destination(DESTINATION, false).await.unwrap());
+    claim_one(&store).await;
+}
+
+async fn a_busy_destination_is_left_alone_by_everyone(database: Database) {
+    let (store, other_store) = database.open_two().await;
+    let (one, _other) = two_claims(&store).await;
+    let settled = store.settle_event(&one, &attempt(Verdict::Wait(Duration::from_mins(1)))).await.unwrap();
+    assert!(matches!(settled, Some(Settled { next: Next::Again { spent: false, .. }, .. })), "{settled:?}");
+    assert_eq!(claim(&other_store).await, []);
+    store.probe_destination(DESTINATION).await.unwrap();
+    assert_eq!(claim(&store).await, [], "it asked for that");
 }
 
 async fn a_dead_letter_lets_the_next_event_of_its_key_go(database: Database) {
     let store = database.open().await;
-    job_with_events(&store, 2).await;
-    let first = claim_one(&store).await;
-    assert!(store.settle_event(&first, &attempt(Next::Dead)).await.unwrap());
+    let job = job_with_events(&store, 2).await;
+    job.commit(3, vec![record("2", 1, "x")]).await;
+    let mut claims = claim(&store).await.into_iter();
+    let (first, other) = (claims.next().unwrap(), claims.next().unwrap());
+    // The destination has taken one, so that it is the event which is refused.
+    assert!(store.settle_event(&other, &delivered()).await.unwrap().is_some());
+    let settled = store.settle_event(&first, &attempt(Verdict::Refused)).await.unwrap().unwrap();
+    assert_eq!(settled.next, Next::Dead);
     assert_eq!(place(&claim_one(&store).await), ("1".to_owned(), 2));
     let view = store.job_view("issues").await.unwrap().unwrap();
-    assert_eq!((view.pending, view.delivered, view.dead), (1, 0, 1));
+    assert_eq!((view.pending, view.delivered, view.dead), (1, 1, 1));
 }
 
 async fn what_is_settled_stays_settled(database: Database) {
     let store = database.open().await;
     job_with_events(&store, 1).await;
     let claim = claim_one(&store).await;
-    assert!(store.settle_event(&claim, &delivered()).await.unwrap());
-    for next in [delivered(), attempt(Next::Dead), again(Duration::ZERO, true)] {
-        assert!(!store.settle_event(&claim, &next).await.unwrap());
+    assert!(store.settle_event(&claim, &delivered()).await.unwrap().is_some());
+    for next in [delivered(), attempt(Verdict::Refused), attempt(FAILED)] {
+        assert!(store.settle_event(&claim, &next).await.unwrap().is_none());
     }
     let view = store.job_view("issues").await.unwrap().unwrap();
     assert_eq!((view.pending, view.delivered, view.dead), (0, 1, 0));
@@ -254,7 +366,7 @@ async fn a_fault_in_a_settlement_leaves_the_claim_as_it_was(database: Database) 
         assert_eq!(self::claim(&store).await, [], "{table}");
         assert_eq!(database.number("(SELECT count(*) FROM attempt)").await, 0, "{table}");
     }
-    assert!(store.settle_event(&claim, &delivered()).await.unwrap());
+    assert!(store.settle_event(&claim, &delivered()).await.unwrap().is_some());
     assert_eq!(place(&claim_one(&store).await), ("1".to_owned(), 2));
 }
 
@@ -264,7 +376,13 @@ async fn how_long_until_the_next_is_due_is_told(database: Database) {
     job_with_events(&store, 1).await;
     assert_eq!(store.next_due(DESTINATION).await.unwrap(), Some(Duration::ZERO));
     let claim = claim_one(&store).await;
-    assert!(store.settle_event(&claim, &again(Duration::from_mins(1), true)).await.unwrap());
+    assert!(
+        store
+            .settle_event(&claim, &Attempt { delays: Arc::new([Duration::from_mins(1)]), ..attempt(FAILED) })
+            .await
+            .unwrap()
+            .is_some()
+    );
     let wait = store.next_due(DESTINATION).await.unwrap().unwrap();
     assert!(wait <= Duration::from_mins(1) && wait > Duration::from_secs(30), "{wait:?}");
     assert_eq!(self::claim(&store).await, []);

@@ -119,7 +119,7 @@ async fn c26_a_value_that_comes_back_is_a_change_of_its_own(database: Database) 
         let body: serde_json::Value = serde_json::from_str(&claim.body).unwrap();
         assert_eq!(body["id"], claim.event_id.as_str());
         seen.push((body["sequence"].to_string(), body["data"]["content"].to_string()));
-        assert!(store.settle_event(claim, &super::store_outbox::delivered()).await.unwrap());
+        assert!(store.settle_event(claim, &super::store_outbox::delivered()).await.unwrap().is_some());
     }
     let expected = [("1", "\"a\""), ("2", "\"b\""), ("3", "\"a\"")];
     assert_eq!(seen, expected.map(|(sequence, content)| (sequence.to_owned(), content.to_owned())));

@@ -241,6 +241,7 @@ jobs:
     pub async fn leases_run_out(&self) {
         self.database.tamper("UPDATE job SET lease_until = 0").await;
         self.database.tamper("UPDATE outbox_head SET due_at = 0").await;
+        self.database.tamper("UPDATE destination SET not_before = NULL").await;
     }
 
     /// The events that n8n has been sent, as (key, type), in order.

@@ -9,8 +9,9 @@ use onlynew::{
         content::Hash, delivery::Next, instant::Instant, run::Counts, sync_token::SyncToken, version::Version,
     },
     store::{
-        Attempt, ClaimedEvent, JobId, JobLease, JobRow, JobView, NewRun, NewToken, PageCommit, PageOutcome,
-        Progress, QuarantineView, RunEnd, RunId, Store, StoreError, StoredToken,
+        Attempt, ClaimedEvent, DestinationView, JobId, JobLease, JobRow, JobView, NewRun, NewToken,
+        PageCommit, PageOutcome, Progress, QuarantineView, RunEnd, RunId, Settled, Store, StoreError,
+        StoredToken,
     },
 };
 
@@ -199,11 +200,14 @@ watched! {
     };
     readdress(job: JobId, destination: &str) -> u64;
     claim_events(destination: &str, limit: u32, ttl: Duration) -> Vec<ClaimedEvent>;
-    settle_event(claim: &ClaimedEvent, attempt: &Attempt) -> bool => |store, settled| {
-        if *settled && attempt.next == Next::Delivered {
+    settle_event(claim: &ClaimedEvent, attempt: &Attempt) -> Option<Settled> => |store, settled| {
+        if settled.is_some_and(|settled| settled.next == Next::Delivered) {
             store.scene.log().settled.push(claim.event_id.clone());
         }
     };
+    probe_destination(destination: &str) -> ();
+    pause_destination(destination: &str, paused: bool) -> bool;
+    destinations() -> Vec<DestinationView>;
     next_due(destination: &str) -> Option<Duration>;
     hold_account(account: &str, until: Instant, reason: &str) -> ();
     held_until(account: &str) -> Option<Instant>;
