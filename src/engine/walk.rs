@@ -197,6 +197,7 @@ impl<'a> Walk<'a> {
             };
             let outcome = self.engine.store.commit_page(self.lease, &commit).await?;
             report.counts += outcome.counts;
+            report.conflict = report.conflict.take().or(outcome.conflict);
             if outcome.counts.events > 0 {
                 self.engine.fresh.send_modify(|count| *count += 1);
             }
@@ -310,6 +311,8 @@ impl<'a> Walk<'a> {
                 (end.status, end.reason) = (RunStatus::RateLimited, Some(reason));
             }
         }
+        let told = [end.reason.take(), report.conflict_told()];
+        end.reason = told.into_iter().flatten().reduce(|reason, conflict| format!("{reason}; {conflict}"));
         if let Err(error) = store.finish_run(self.lease, run, &end).await {
             end.watermark = None;
             if end.status == RunStatus::Ok {

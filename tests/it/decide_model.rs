@@ -147,6 +147,7 @@ fn decisions(
             answered_at: at(sighting.answered_at),
             decided_at: at(sighting.answered_at),
             tolerance: None,
+            run: None,
         };
         let (decision, next) = decide(stored.as_ref(), &seen, detect);
         all.push(decision);
