@@ -64,6 +64,8 @@ pub struct Page {
     pub answered_at: Instant,
     /// When it was asked for, by the source's clock.
     pub source_time: Instant,
+    /// The source told its clock; else `source_time` is a guess.
+    pub is_dated: bool,
 }
 
 /// Why a page was not read. It is never the end of the data.
@@ -116,6 +118,7 @@ struct Good {
     asked_at: Instant,
     answered_at: Instant,
     source_time: Instant,
+    is_dated: bool,
 }
 
 /// What has been spent on one page.
@@ -245,7 +248,16 @@ impl PageReader {
                 Verdict::Data | Verdict::Empty => {
                     let is_empty = matches!(verdict, Verdict::Empty);
                     let source_time = source_time(asked_at, begun_at, date);
-                    return Ok(Good { reply, is_empty, url: from, asked_at, answered_at, source_time });
+                    let is_dated = date.is_some();
+                    return Ok(Good {
+                        reply,
+                        is_empty,
+                        url: from,
+                        asked_at,
+                        answered_at,
+                        source_time,
+                        is_dated,
+                    });
                 }
                 Verdict::RateLimited { plea, reason } => self.be_patient(&mut spent, url, plea, &reason)?,
                 Verdict::Retry { wait, reason } => self.wait_out(&mut spent, url, wait, &reason).await?,
@@ -371,6 +383,7 @@ impl PageReader {
             asked_at: good.asked_at,
             answered_at: good.answered_at,
             source_time: good.source_time,
+            is_dated: good.is_dated,
         })
     }
 

@@ -14,6 +14,7 @@ use crate::{
         instant::Instant,
         page::{PageRules, Silence},
         run::{RunKind, RunStatus},
+        units::format_duration,
         version::Version,
         watermark,
         window::{CLOCK_TOLERANCE, Length},
@@ -181,7 +182,10 @@ impl<'a> Walk<'a> {
             let Some(page) = page? else { return Ok(max_seen) };
             let now = match *fixed {
                 Some(now) => now,
-                None => *fixed.insert(self.fix(progress, page.source_time).await?),
+                None => {
+                    self.warn_of_skew(&page);
+                    *fixed.insert(self.fix(progress, page.source_time).await?)
+                }
             };
             max_seen = max_seen.max(page.max_version);
             report.pages += 1;
@@ -202,6 +206,23 @@ impl<'a> Walk<'a> {
                 self.engine.fresh.send_modify(|count| *count += 1);
             }
         }
+    }
+
+    /// Says where the source's clock is so far from ours that the lookback is half used up.
+    fn warn_of_skew(&self, page: &Page) {
+        let window = &self.job.window;
+        let skew = window.skew(page.asked_at, page.source_time);
+        let Some(skew) = skew.filter(|_| page.is_dated && self.has_time_versions()) else { return };
+        tracing::warn!(
+            job = %self.job.name,
+            source = %page.source_time,
+            ours = %page.asked_at,
+            apart = format_duration(Duration::from_secs(skew.apart.as_secs())),
+            lookback = format_duration(window.lookback),
+            "the source's clock is {} ours by more than half the lookback: set this machine's clock right, or make \
+             `window.lookback` more than twice as long as they are apart",
+            if skew.source_is_ahead { "ahead of" } else { "behind" },
+        );
     }
 
     /// The next page, unless the lease is lost or the process has to stop: a page already asked for is

@@ -7,6 +7,7 @@
     reason = "a failing test may panic"
 )]
 
+mod cases_clocks;
 mod cases_deciding;
 mod cases_delivery;
 mod cases_limits;
