@@ -14,7 +14,8 @@ use crate::{
 
 const ROWS: [(u32, &str); 2] = [(1, "2026-09-21T10:00:00Z"), (2, "2026-09-21T10:00:01Z")];
 
-fn terminate(child: &Child) {
+/// Asks a process to stop.
+pub fn terminate(child: &Child) {
     let id = child.id().unwrap().to_string();
     assert!(std::process::Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
 }

@@ -8,6 +8,7 @@
 )]
 
 mod cases_clocks;
+mod cases_crashes;
 mod cases_deciding;
 mod cases_delivery;
 mod cases_limits;
