@@ -1,7 +1,7 @@
 //! The command line's contracts, by the real binary.
 
 use serde_json::{Value, json};
-use tokio::process::Child;
+use tokio::process::{Child, Command};
 
 use crate::{
     both,
@@ -18,6 +18,25 @@ const ROWS: [(u32, &str); 2] = [(1, "2026-09-21T10:00:00Z"), (2, "2026-09-21T10:
 pub fn terminate(child: &Child) {
     let id = child.id().unwrap().to_string();
     assert!(std::process::Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+}
+
+#[tokio::test]
+async fn the_demo_ends_well_by_its_own_check() {
+    let demo =
+        Command::new(env!("CARGO_BIN_EXE_onlynew")).args(["demo", "--for", "3s"]).output().await.unwrap();
+    let told = String::from_utf8(demo.stdout).unwrap();
+    assert_eq!(demo.status.code(), Some(0), "{told}");
+    let made: u32 = told.lines().last().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+    assert!(
+        made > 12 && told.contains(&format!("check: {made} changes made, {made} arrived: each once")),
+        "{told}"
+    );
+    assert!(!told.contains(" 0 requests") && !told.contains(" 0 runs"), "{told}");
+
+    let wrong =
+        Command::new(env!("CARGO_BIN_EXE_onlynew")).args(["demo", "--for", "soon"]).output().await.unwrap();
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(String::from_utf8(wrong.stderr).unwrap().contains("like 90s or 5m"));
 }
 
 async fn sync_answers_with_one_line_of_json(database: Database) {
