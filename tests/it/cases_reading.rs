@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc, Mutex,
-    atomic::{AtomicUsize, Ordering},
+    atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
 use onlynew::domain::run::RunStatus;
@@ -14,6 +14,7 @@ use crate::{
         database::Database,
         rig::{Job, Rig, page_of, page_of_values},
         server::{Asked, Reply},
+        source::{Answer, Source},
     },
 };
 
@@ -214,15 +215,62 @@ async fn c16_retries_used_up_are_not_the_end_of_the_data(database: Database) {
     assert_eq!(rig.sent_keys(), ["1", "2", "3", "4"]);
 }
 
-async fn c26_a_value_that_goes_back_is_sent_each_time(database: Database) {
-    let state = Arc::new(Mutex::new(("up", "2026-09-21T10:00:00Z")));
-    let shown = Arc::clone(&state);
-    let rig =
-        Rig::new(database, Job { rest: "changes: {detect: content}", ..Job::default() }, move |asked| {
-            let (state, at) = *shown.lock().unwrap();
-            page_of_values(&[json!({"id": 1, "updated_at": at, "state": state})], asked, 2)
+async fn c16_no_way_of_failing_is_the_end_of_the_data(database: Database) {
+    let cut = Answer::Cut { body: br#"{"items":[]}"#.to_vec(), missing: 10 };
+    let rig = Rig::new(database, Job::default(), |asked| page_of(&ROWS[..1], asked, 2)).await;
+    let before = rig.sync().await.report.watermark;
+    for (number, (name, answer, told)) in (1..).zip([
+        ("the connection is reset", Answer::Close, "no answer"),
+        ("the body is cut", cut, "before message length"),
+        ("the server fails", Answer::status(502), "502"),
+    ]) {
+        let rows = move |ids: [u32; 2]| {
+            let row = |id: u32| json!({"id": number * 10 + id, "updated_at": "2026-09-21T10:00:00Z"});
+            ids.map(row)
+        };
+        let is_broken = Arc::new(AtomicBool::new(true));
+        let broken = Arc::clone(&is_broken);
+        let source = Source::start(move |asked| match asked.param("cursor") {
+            None => Answer::json(&json!({"items": rows([1, 2]), "next": "2"})),
+            Some(_) if broken.load(Ordering::SeqCst) => answer.clone(),
+            Some(_) => Answer::json(&json!({"items": rows([3, 4]), "next": null})),
         })
         .await;
+        rig.configure(Job::default());
+        rig.read_from(&source.url());
+        let report = rig.sync().await.report;
+        assert_eq!((report.status, report.counts.events), (RunStatus::Failed, 2), "{name}");
+        assert!(report.reason.as_ref().unwrap().contains(told), "{name}: {:?}", report.reason);
+        assert_eq!(report.watermark, before, "{name}");
+
+        is_broken.store(false, Ordering::SeqCst);
+        let report = rig.sync().await.report;
+        assert_eq!(
+            (report.status, report.counts.created, report.counts.unchanged),
+            (RunStatus::Ok, 2, 2),
+            "{name}"
+        );
+    }
+    rig.configure(Job::default());
+    rig.read_from("http://nobody.invalid");
+    let report = rig.sync().await.report;
+    assert_eq!((report.status, report.pages, report.watermark), (RunStatus::Failed, 0, before));
+    assert!(report.reason.as_ref().unwrap().contains("no connection"), "{:?}", report.reason);
+    assert_eq!(
+        rig.sent_keys(),
+        ["1", "11", "12", "13", "14", "21", "22", "23", "24", "31", "32", "33", "34"]
+    );
+}
+
+/// A value that goes from up to down and up again, one state a run.
+async fn c26(database: Database, changes: &str) {
+    let state = Arc::new(Mutex::new(("up", "2026-09-21T10:00:00Z")));
+    let shown = Arc::clone(&state);
+    let rig = Rig::new(database, Job { rest: changes, ..Job::default() }, move |asked| {
+        let (state, at) = *shown.lock().unwrap();
+        page_of_values(&[json!({"id": 1, "updated_at": at, "state": state})], asked, 2)
+    })
+    .await;
     for (value, at) in
         [("up", "2026-09-21T10:00:00Z"), ("down", "2026-09-21T10:00:10Z"), ("up", "2026-09-21T10:00:20Z")]
     {
@@ -235,6 +283,14 @@ async fn c26_a_value_that_goes_back_is_sent_each_time(database: Database) {
     assert_eq!(states, ["up", "down", "up"]);
 }
 
+async fn c26_by_version_a_value_that_goes_back_is_sent_each_time(database: Database) {
+    c26(database, "changes: {detect: version}").await;
+}
+
+async fn c26_by_content_a_value_that_goes_back_is_sent_each_time(database: Database) {
+    c26(database, "changes: {detect: content}").await;
+}
+
 both!(
     c04_by_version_an_overlap_of_unchanged_rows_is_silent,
     c04_by_content_what_always_differs_can_be_ignored,
@@ -244,5 +300,7 @@ both!(
     c11_what_is_not_data_fails_the_run_and_moves_nothing,
     c15_a_429_in_the_middle_asks_for_the_same_page_again,
     c16_retries_used_up_are_not_the_end_of_the_data,
-    c26_a_value_that_goes_back_is_sent_each_time,
+    c16_no_way_of_failing_is_the_end_of_the_data,
+    c26_by_version_a_value_that_goes_back_is_sent_each_time,
+    c26_by_content_a_value_that_goes_back_is_sent_each_time,
 );

@@ -61,6 +61,24 @@ async fn sync_answers_with_one_line_of_json(database: Database) {
     assert_eq!(line["watermark"], "2026-09-21T10:00:02Z");
 }
 
+async fn c03_a_warning_of_the_jobs_file_is_told_and_changes_no_exit_code(database: Database) {
+    let job = Job { rest: "window: {lookback: 0s}", ..Job::default() };
+    let rig = Rig::new(database, job, |asked| page_of(&ROWS, asked, 10)).await;
+    let told = "with a lookback of 0 a row that shows up late at the source is never met";
+    let (code, checked, errors) = rig.command(&["check", "--json"]).await;
+    assert_eq!((code, &checked["ok"], errors.as_str()), (0, &json!(true), ""));
+    assert!(checked["warnings"][0].as_str().unwrap().contains(told), "{checked}");
+    let output = rig.spawn(&["check"]).wait_with_output().await.unwrap();
+    assert!(str::from_utf8(&output.stdout).unwrap().contains("warning: ") && output.status.success());
+    let (code, line, errors) = rig.command(&["sync", "rows", "--json"]).await;
+    assert_eq!((code, &line["events"], errors.matches(told).count()), (0, &json!(2), 1), "{errors}");
+    let running = rig.spawn(&["run"]);
+    rig.source.wait_until(|asked| asked.len() == 2).await;
+    terminate(&running);
+    let errors = String::from_utf8(running.wait_with_output().await.unwrap().stderr).unwrap();
+    assert_eq!(errors.matches(told).count(), 1, "{errors}");
+}
+
 async fn a_second_run_of_a_job_is_skipped_while_the_first_is_under_way(database: Database) {
     let rig = Rig::new(database, Job::default(), |_| Reply::Hold).await;
     let mut first = rig.spawn(&["sync", "rows"]);
@@ -145,6 +163,7 @@ async fn a_wrong_jobs_file_starts_nothing(database: Database) {
 both!(
     sync_answers_with_one_line_of_json,
     a_second_run_of_a_job_is_skipped_while_the_first_is_under_way,
+    c03_a_warning_of_the_jobs_file_is_told_and_changes_no_exit_code,
     sigterm_ends_a_run_cleanly,
     a_scheduled_job_polls_again_and_again_and_sends_each_change_once,
     plan_tells_the_fires_and_the_window,

@@ -136,7 +136,7 @@ async fn what_was_skipped_is_listed_again_only_when_its_text_changes(database: D
     assert_ne!(listed[0]["id"], json!(id));
 }
 
-async fn an_accepted_record_is_decided_once_it_can_be_read(database: Database) {
+async fn c19_an_accepted_record_is_decided_once_it_can_be_read(database: Database) {
     let story = Story::new(database).await;
     story.sync_at(0).await;
     let id = story.id().await;
@@ -232,7 +232,7 @@ both!(
     a_record_that_cannot_be_read_holds_back_completeness_and_not_the_watermark,
     the_list_tells_what_came_why_and_how_often,
     what_was_skipped_is_listed_again_only_when_its_text_changes,
-    an_accepted_record_is_decided_once_it_can_be_read,
+    c19_an_accepted_record_is_decided_once_it_can_be_read,
     an_accepted_record_does_not_bring_back_what_was_overtaken,
     content_alone_is_decided_as_of_the_moment_its_page_was_asked_for,
     a_text_that_is_read_after_all_leaves_the_list_by_itself,

@@ -159,6 +159,12 @@ jobs:
         self.configure_with(text);
     }
 
+    /// Reads from another source than the rig's own, until it is configured anew.
+    pub fn read_from(&self, url: &str) {
+        let text = self.jobs.lock().unwrap().replace(&self.source.url, url);
+        self.configure_with(text);
+    }
+
     /// Calls the destination something else.
     pub fn rename_destination(&self, name: &str) {
         let jobs = self.jobs.lock().unwrap().clone();
