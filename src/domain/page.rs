@@ -55,7 +55,7 @@ pub enum Silence {
 pub struct PageRules {
     /// What counts as a change.
     pub detect: Detect,
-    /// Places left out of the content hash: the cursor field and `ignore_fields`.
+    /// Places left out of the content hash: the version's fields, `ignore_fields` and the primary key.
     pub ignored: Vec<JsonPath>,
     /// The kinds of change that are sent.
     pub emit: Vec<ChangeKind>,
