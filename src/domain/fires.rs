@@ -249,19 +249,19 @@ mod tests {
     fn c37_the_instants_that_pass_during_a_run_are_skipped_but_for_the_last() {
         let every = Schedule::Every(Duration::from_secs(1));
         let cron = Schedule::Cron { pattern: "*/5 * * * *".parse().unwrap(), zone: TimeZone::UTC };
-        let micros = |seconds: f64| Instant::from_micros((seconds * 1e6) as i64);
+        let at = |millis: i64| Instant::from_micros(millis * 1_000);
         let cases = [
-            (&every, 10.0, 10.9, 0),
-            (&every, 10.0, 11.0, 0),
-            (&every, 10.5, 12.0, 1),
-            (&every, 10.0, 13.2, 2),
-            (&every, 10.0, 1e6, 50),
-            (&every, 10.0, 5.0, 0),
-            (&cron, 0.0, 299.0, 0),
-            (&cron, 0.0, 900.0, 2),
+            (&every, 10_000, 10_900, 0),
+            (&every, 10_000, 11_000, 0),
+            (&every, 10_500, 12_000, 1),
+            (&every, 10_000, 13_200, 2),
+            (&every, 10_000, 1_000_000, 50),
+            (&every, 10_000, 5_000, 0),
+            (&cron, 0, 299_000, 0),
+            (&cron, 0, 900_000, 2),
         ];
         for (schedule, began, ended, expected) in cases {
-            assert_eq!(schedule.skipped(micros(began), micros(ended), 50), expected, "{began} to {ended}");
+            assert_eq!(schedule.skipped(at(began), at(ended), 50), expected, "{began} to {ended}");
         }
     }
 

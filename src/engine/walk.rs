@@ -182,10 +182,7 @@ impl<'a> Walk<'a> {
             let Some(page) = page? else { return Ok(max_seen) };
             let now = match *fixed {
                 Some(now) => now,
-                None => {
-                    self.warn_of_skew(&page);
-                    *fixed.insert(self.fix(progress, page.source_time).await?)
-                }
+                None => *fixed.insert(self.fix(progress, &page).await?),
             };
             max_seen = max_seen.max(page.max_version);
             report.pages += 1;
@@ -244,8 +241,9 @@ impl<'a> Walk<'a> {
 
     /// Fixes what counts as complete by the source's clock at the run's first request. The baseline instant
     /// is that of the first attempt, whatever attempt this is.
-    async fn fix(&self, progress: Progress, source_time: Instant) -> Result<Fixed, StoreError> {
-        let window = &self.job.window;
+    async fn fix(&self, progress: Progress, page: &Page) -> Result<Fixed, StoreError> {
+        self.warn_of_skew(page);
+        let (window, source_time) = (&self.job.window, page.source_time);
         let complete_through = source_time.minus(window.settle);
         let silence = if progress.baseline_open {
             let at = self.engine.store.fix_baseline(self.lease, complete_through).await?;

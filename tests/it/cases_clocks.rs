@@ -83,6 +83,16 @@ async fn c21_a_record_from_the_future_holds_nothing_up(database: Database) {
     assert_eq!(rig.sent_keys(), ["1", "2", "3"]);
 }
 
+/// What the source holds at 10:00, and what at 10:02.
+const FIRST: &[(u32, &str)] = &[(1, "2026-09-21T09:10:00Z"), (2, "2026-09-21T09:59:50Z")];
+const SECOND: &[(u32, &str)] = &[
+    (1, "2026-09-21T09:10:00Z"),
+    (2, "2026-09-21T09:59:50Z"),
+    (3, "2026-09-21T09:58:30Z"),
+    (4, "2026-09-21T10:00:10Z"),
+    (5, "2026-09-21T10:01:59Z"),
+];
+
 /// Two runs two minutes apart, with a clock of ours that is `skew` seconds ahead of the source's. Between them rows
 /// appear, one of them with a version from before the first run.
 async fn c21(database: Database, skew: i64) {
@@ -117,14 +127,6 @@ async fn c21(database: Database, skew: i64) {
                 dated(page_of(&rows, asked, 2), now)
             }
         };
-        const FIRST: &[(u32, &str)] = &[(1, "2026-09-21T09:10:00Z"), (2, "2026-09-21T09:59:50Z")];
-        const SECOND: &[(u32, &str)] = &[
-            (1, "2026-09-21T09:10:00Z"),
-            (2, "2026-09-21T09:59:50Z"),
-            (3, "2026-09-21T09:58:30Z"),
-            (4, "2026-09-21T10:00:10Z"),
-            (5, "2026-09-21T10:01:59Z"),
-        ];
         rig.source.now_answers(answer(FIRST, "10:00:00"));
         rig.clock.stand_at(ours("10:00:00"));
         let report = rig.sync().await.report;
@@ -174,6 +176,9 @@ async fn c21_clocks_too_far_apart_for_the_lookback_are_warned_of_once_a_run(data
             assert!(errors.contains(part), "{part}: {errors}");
         }
     }
+    // Where the source tells no time, how far it is away is a guess.
+    rig.configure(LOOKS_BACK_A_MINUTE);
+    assert_eq!(rig.command(&["sync", "rows"]).await.2, "");
     // By content alone there is no window that clocks could spoil.
     rig.configure(Job { source: "", query: r#"{cursor: "{{ page.token }}"}"#, ..Job::default() });
     rig.source.now_answers(move |asked| {

@@ -201,7 +201,7 @@ async fn c27_nothing_that_was_seen_is_forgotten(database: Database) {
 }
 
 /// The case speaks of 100,000 rows; so many fewer tell the same and do not hold the suite up.
-const SHARED: usize = 20_000;
+const SHARED: usize = 10_000;
 const A_PAGE: usize = 1_000;
 
 async fn c27_rows_that_share_one_version_are_rows_of_the_store_and_nothing_else(database: Database) {
