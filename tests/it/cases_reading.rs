@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::{
     both,
+    cli::terminate,
     support::{
         database::Database,
         rig::{Job, Rig, page_of, page_of_values},
@@ -59,17 +60,32 @@ async fn c04_by_content_every_difference_is_a_change(database: Database) {
     c04(database, "changes: {detect: content}", [1, 1, 1]).await;
 }
 
+/// 1,300 rows, of which a page never holds more than 500.
+fn c08(asked: &Asked) -> Reply {
+    let offset: usize = asked.param("offset").parse().unwrap();
+    let ids = (offset..1_300).take(500);
+    let items: Vec<Value> = ids.map(|id| json!({"id": id, "updated_at": "2026-09-21T10:00:00Z"})).collect();
+    Reply::Json(json!({"items": items}).to_string())
+}
+
+const C08_QUERY: &str = r#"{limit: 1000, offset: "{{ page.offset }}"}"#;
+
+async fn c08_smaller_pages_than_asked_for_are_told_of_once(database: Database) {
+    let job = Job { query: C08_QUERY, pagination: "{type: offset}", ..Job::default() };
+    let rig = Rig::new(database, job, c08).await;
+    rig.configure_baseline();
+    rig.configure_every("1d");
+    let running = rig.spawn(&["run"]);
+    rig.source.wait_until(|asked| asked.len() == 4).await;
+    terminate(&running);
+    let told = String::from_utf8(running.wait_with_output().await.unwrap().stderr).unwrap();
+    assert_eq!(told.matches("smaller pages than it is asked for").count(), 1, "{told}");
+    assert!(told.contains("asked=1000") && told.contains("received=500"), "{told}");
+}
+
 async fn c08_a_server_that_serves_smaller_pages_than_asked_for(database: Database) {
-    let query = r#"{limit: 1000, offset: "{{ page.offset }}"}"#;
-    let job = |pagination| Job { query, pagination, ..Job::default() };
-    let rig = Rig::new(database, job("{type: offset}"), |asked| {
-        let offset: usize = asked.param("offset").parse().unwrap();
-        let ids = (offset..1_300).take(500);
-        let items: Vec<Value> =
-            ids.map(|id| json!({"id": id, "updated_at": "2026-09-21T10:00:00Z"})).collect();
-        Reply::Json(json!({"items": items}).to_string())
-    })
-    .await;
+    let job = |pagination| Job { query: C08_QUERY, pagination, ..Job::default() };
+    let rig = Rig::new(database, job("{type: offset}"), c08).await;
     let synced = rig.sync().await;
     let counts = synced.report.counts;
     assert_eq!((synced.report.status, synced.delivered), (RunStatus::Ok, 1_300));
@@ -296,6 +312,7 @@ both!(
     c04_by_content_what_always_differs_can_be_ignored,
     c04_by_content_every_difference_is_a_change,
     c08_a_server_that_serves_smaller_pages_than_asked_for,
+    c08_smaller_pages_than_asked_for_are_told_of_once,
     c11_a_rate_limit_that_calls_itself_200_is_waited_for,
     c11_what_is_not_data_fails_the_run_and_moves_nothing,
     c15_a_429_in_the_middle_asks_for_the_same_page_again,
