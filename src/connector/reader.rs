@@ -80,6 +80,7 @@ struct Good {
     asked_at: Instant,
     answered_at: Instant,
     source_time: Instant,
+    is_dated: bool,
 }
 
 /// What has been spent on one page.
@@ -293,6 +294,7 @@ impl PageReader {
                         is_empty: !matches!(verdict, Verdict::Data),
                         is_unmodified: matches!(verdict, Verdict::NotModified),
                         source_time: source_time(asked_at, begun_at, date),
+                        is_dated: date.is_some(),
                         reply,
                         url: from,
                         asked_at,

@@ -5,11 +5,13 @@ use std::time::Duration;
 use secrecy::SecretString;
 use serde::Serialize;
 
+pub use crate::domain::run::RunId;
 use crate::domain::{
     bookmark::Bookmark,
     content::Hash,
     delivery::Next,
     instant::Instant,
+    key::RecordKey,
     run::{Counts, RunKind, RunStatus},
     sync_token::{PageTag, SyncToken},
     version::Version,
@@ -18,10 +20,6 @@ use crate::domain::{
 /// A job's number in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct JobId(pub i64);
-
-/// A run's number in the store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-pub struct RunId(pub i64);
 
 /// A registered job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,10 +128,12 @@ pub struct QuarantineView {
 }
 
 /// What committing a page did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PageOutcome {
     /// What the page counted.
     pub counts: Counts,
+    /// The first key in conflict.
+    pub conflict: Option<RecordKey>,
 }
 
 /// How a run ends.
