@@ -3,13 +3,15 @@
 //! A path works on the text and not on a parsed tree, so that one record with a broken escape spoils
 //! only itself, numbers keep their digits, and a page is not built in memory twice.
 
-use std::{borrow::Cow, fmt, str::FromStr};
+use std::{fmt, str::FromStr};
 
 use serde::{
-    Deserialize, Deserializer,
+    Deserializer,
     de::{IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
 use serde_json::{Value, value::RawValue};
+
+use super::json::Name;
 
 /// One step of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -209,31 +211,6 @@ impl<'de> Visitor<'de> for Element {
             index += 1;
         }
         Ok(found)
-    }
-}
-
-/// A member's name, borrowed from the text where it has no escapes.
-struct Name<'a>(Cow<'a, str>);
-
-impl<'de> Deserialize<'de> for Name<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct NameVisitor;
-        impl<'de> Visitor<'de> for NameVisitor {
-            type Value = Name<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a name")
-            }
-
-            fn visit_borrowed_str<E>(self, name: &'de str) -> Result<Self::Value, E> {
-                Ok(Name(Cow::Borrowed(name)))
-            }
-
-            fn visit_str<E>(self, name: &str) -> Result<Self::Value, E> {
-                Ok(Name(Cow::Owned(name.to_owned())))
-            }
-        }
-        deserializer.deserialize_str(NameVisitor)
     }
 }
 
