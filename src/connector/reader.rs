@@ -2,6 +2,8 @@
 //! nothing starts over, and the walk moves on only behind a page that was read (field cases C15, C16).
 
 mod access;
+#[cfg(any(test, fuzzing))]
+pub(super) mod fuzzing;
 
 use std::{sync::Arc, time::Duration};
 
