@@ -3,6 +3,8 @@
 
 mod access;
 mod extract;
+#[cfg(any(test, fuzzing))]
+pub(super) mod fuzzing;
 mod page;
 
 use std::{sync::Arc, time::Duration};

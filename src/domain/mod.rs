@@ -14,6 +14,7 @@ pub mod event;
 pub mod fires;
 pub mod fixed_point;
 pub mod instant;
+pub mod json;
 pub mod json_path;
 pub mod key;
 pub mod keyset;

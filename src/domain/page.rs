@@ -10,6 +10,7 @@ use super::{
     decide::{Decision, Detect, Seen, Stored, decide},
     event::{Change, ChangeKind, Event, EventSource},
     instant::Instant,
+    json,
     json_path::JsonPath,
     key::RecordKey,
     run::{Counts, RunId},
@@ -129,7 +130,7 @@ pub fn decide_page(
         let before = stored.get(&record.key);
         let seen = Seen {
             version: record.version,
-            hash: content_hash(&serde_json::from_str(record.raw.get())?, &rules.ignored),
+            hash: content_hash(&json::parse(record.raw.get())?, &rules.ignored),
             flagged: record.flagged,
             settled: rules
                 .settled_until
