@@ -177,7 +177,7 @@ fn answer(reader: &PageReader, status: u16, content_type: Option<&str>, body: &[
             assert!(NOW.plus(Plea::Told(wait).wait(1, Backoff::default(), 0.9)) > NOW);
             return None;
         }
-        Verdict::Retry { .. } | Verdict::RefreshAuth { .. } | Verdict::Fail { .. } => return None,
+        _ => return None,
     };
     Some(Good {
         reply,
