@@ -22,7 +22,7 @@ pub(super) struct Sync {
 
 /// The last line of `sync --json`. `delivered` is what this sync delivered of the job; `pending` and
 /// `dead` are what the job has waiting and given up afterwards; `skipped` stands there only where
-/// `on_missing_version: skip` left records out.
+/// `on_missing_version: skip` left records out, `conflicts` only where a key is not unique.
 #[derive(Debug, Serialize)]
 struct Line {
     job: String,

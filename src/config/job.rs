@@ -31,7 +31,7 @@ pub struct Job {
     pub first_run: FirstRun,
     /// What counts as a change.
     pub detect: Detect,
-    /// Places left out of the content hash: the version's field and `ignore_fields`.
+    /// Places left out of the content hash: the version's fields, `ignore_fields` and the primary key.
     pub ignored: Vec<JsonPath>,
     /// What a record without a version is.
     pub on_missing_version: OnMissingVersion,

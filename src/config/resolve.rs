@@ -156,6 +156,8 @@ impl<'a> Resolver<'a> {
         }
         let (values, changes) = (values?, changes?);
         let stream = streams::build(connector, stream_file, Some(&values), self.problems)?;
+        // A record's key is the same by definition, however it is spelled: it is no content (field case C23).
+        let ignored = [changes.ignored, stream.primary_key.clone()].concat();
         rules::check_steps(file.window.as_ref(), defaults, stream.bounded, self.problems);
         Some(Job {
             name: name.value.clone(),
@@ -167,7 +169,7 @@ impl<'a> Resolver<'a> {
             window: window?,
             first_run: file.first_run.unwrap_or_default(),
             detect: changes.detect,
-            ignored: changes.ignored,
+            ignored,
             on_missing_version: changes.on_missing_version,
             numbers: changes.numbers,
             emit: changes.emit,

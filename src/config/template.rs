@@ -9,9 +9,14 @@ use std::{fmt, sync::LazyLock};
 use minijinja::{Environment, Expression as Compiled, UndefinedBehavior, Value};
 use serde_json::Value as Json;
 
+/// How many steps filling in one template may take; one step pays for 64 bytes, too. A value of a source that
+/// becomes the argument of a filter could ask for any number of them.
+const FUEL: u64 = 1_000_000;
+
 static ENVIRONMENT: LazyLock<Environment<'static>> = LazyLock::new(|| {
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Chainable);
+    environment.set_fuel(Some(FUEL));
     environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
     environment
 });
@@ -278,6 +283,19 @@ mod tests {
         assert!(Expression::parse("not record.pull.request", Scope::Record { inputs: &[] }).is_ok());
         assert!(Expression::parse("headers['x-a'] == '0'", Scope::Answer { inputs: &[] }).is_ok());
         assert!(matches!(Template::parse("{{ page. }}", request), Err(TemplateError::Syntax { .. })));
+    }
+
+    #[test]
+    fn a_number_of_the_source_cannot_make_an_expression_endless_or_huge() {
+        let context = context(r#"{"record":{"a":"x","b":1000000000000000,"c":[1]}}"#);
+        for source in [
+            "record.c | slice(record.b)",
+            "record.c | batch(record.b, 0)",
+            "record.a | indent(record.b, true)",
+        ] {
+            let rule = Expression::parse(source, Scope::Record { inputs: &[] }).unwrap();
+            assert!(matches!(rule.value(&context), Err(TemplateError::Render { .. })), "{source}");
+        }
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::{
         account::{Auth, ClientAuth, Grant, OAuth2},
         stream::RecordFormat,
     },
-    domain::{clock::Clock, instant::Instant, retry_after},
+    domain::{clock::Clock, instant::Instant, json, retry_after},
 };
 
 /// The longest life of a token that is believed; `0` and nonsense say nothing.
@@ -124,7 +124,10 @@ pub async fn ask(
 fn read(answer: &Answer, asked_at: Instant, secrets: &Secrets) -> Result<Granted, LoginError> {
     let text = String::from_utf8_lossy(&answer.body);
     let text = text.trim_start_matches('\u{feff}');
-    let members = serde_json::from_str::<Map<String, Value>>(text).ok();
+    let members = json::parse(text).ok().and_then(|answer| match answer {
+        Value::Object(members) => Some(members),
+        _ => None,
+    });
     let status = answer.status.as_u16();
     let answered = format!("the provider answered {}", answer.status);
     let retry_after = || {

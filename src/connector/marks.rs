@@ -7,6 +7,7 @@ use crate::{
     config::stream::Stream,
     domain::{
         content::{Hash, content_hash},
+        json,
         json_path::JsonPath,
         key::RecordKey,
         version_field::VersionField,
@@ -27,7 +28,7 @@ fn mark(row: &RawValue, stream: &Stream, ignored: &[JsonPath]) -> Mark {
         let value = values.find(VersionField::holds)?;
         incremental.format.read(&value, incremental.timezone.as_ref()).ok().flatten()
     });
-    let content = || serde_json::from_str(row.get()).map_or(text, |record| content_hash(&record, ignored));
+    let content = || json::parse(row.get()).map_or(text, |record| content_hash(&record, ignored));
     Mark::new(key.as_str(), version, content, text)
 }
 
@@ -38,5 +39,5 @@ fn key(row: &RawValue, stream: &Stream) -> Option<RecordKey> {
 }
 
 fn at(path: &JsonPath, row: &RawValue) -> Option<Value> {
-    serde_json::from_str(path.find(row).ok()??.get()).ok()
+    json::parse(path.find(row).ok()??.get()).ok()
 }

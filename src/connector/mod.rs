@@ -7,6 +7,9 @@ mod address;
 mod auth;
 mod body;
 mod clamp;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod http;
 mod link;
 mod login;

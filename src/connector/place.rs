@@ -3,7 +3,7 @@
 use reqwest::header::HeaderMap;
 use serde_json::{Value, value::RawValue};
 
-use crate::config::stream::Place;
+use crate::{config::stream::Place, domain::json};
 
 /// Why a place cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -21,7 +21,7 @@ pub fn find(place: &Place, body: &RawValue, headers: &HeaderMap) -> Result<Optio
             let unreadable =
                 |error: serde_json::Error| PlaceError { path: path.to_string(), reason: error.to_string() };
             let Some(raw) = path.find(body).map_err(unreadable)? else { return Ok(None) };
-            let value: Value = serde_json::from_str(raw.get()).map_err(unreadable)?;
+            let value = json::parse(raw.get()).map_err(unreadable)?;
             Ok((!value.is_null()).then_some(value))
         }
     }

@@ -3,6 +3,8 @@
 
 mod access;
 mod extract;
+#[cfg(any(test, fuzzing))]
+pub(super) mod fuzzing;
 mod page;
 
 use std::{sync::Arc, time::Duration};
@@ -80,6 +82,7 @@ struct Good {
     asked_at: Instant,
     answered_at: Instant,
     source_time: Instant,
+    is_dated: bool,
 }
 
 /// What has been spent on one page.
@@ -293,6 +296,7 @@ impl PageReader {
                         is_empty: !matches!(verdict, Verdict::Data),
                         is_unmodified: matches!(verdict, Verdict::NotModified),
                         source_time: source_time(asked_at, begun_at, date),
+                        is_dated: date.is_some(),
                         reply,
                         url: from,
                         asked_at,

@@ -21,7 +21,7 @@ use crate::{
         stream::{ErrorAction, ErrorRule, Missing, RecordFormat, Stream, WaitRule},
         template::{TemplateError, template_value},
     },
-    domain::{backoff::Plea, instant::Instant, retry_after},
+    domain::{backoff::Plea, instant::Instant, json, retry_after},
 };
 
 /// How much of a body a reason shows, in characters.
@@ -208,8 +208,7 @@ pub fn stops(stream: &Stream, inputs: &Slot, reply: &Reply) -> Result<bool, Temp
 
 /// `inputs`, `status`, `response` (null where it is not JSON) and `headers` for a rule.
 pub fn names_of(inputs: &Slot, reply: &Reply) -> Slot {
-    let response =
-        reply.json().and_then(|body| serde_json::from_str::<Value>(body.get()).ok()).unwrap_or(Value::Null);
+    let response = reply.json().and_then(|body| json::parse(body.get()).ok()).unwrap_or(Value::Null);
     let headers = reply.headers.keys().map(|name| (name.as_str(), header(&reply.headers, name.as_str())));
     Slot::from_pairs([
         ("inputs", inputs.clone()),

@@ -24,13 +24,12 @@ use crate::{app::App, config, domain::clock::Clock, limit::SystemClock};
 
 pub use verdict::Verdict;
 
-/// How long the source goes on changing records, and how long after that everything must have arrived.
-const CHANGES_FOR: Duration = Duration::from_secs(15);
+/// How long after the last change everything must have arrived.
 const SETTLES_WITHIN: Duration = Duration::from_secs(30);
 const A_CHANGE_EVERY: Duration = Duration::from_millis(300);
 
-/// Runs the demo, for ever (until `stop`) where `keep` says so, and returns what its check found.
-pub async fn run(keep: bool, stop: CancellationToken) -> Result<Verdict> {
+/// Runs the demo, with changes for so long, or until `stop`, and returns what its check found.
+pub async fn run(changes_for: Option<Duration>, stop: CancellationToken) -> Result<Verdict> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let world = Arc::new(Mutex::new(world::World::new(clock.now())));
     let received = Arc::new(Mutex::new(receiver::Received::default()));
@@ -53,8 +52,8 @@ pub async fn run(keep: bool, stop: CancellationToken) -> Result<Verdict> {
 
     let engine_stop = CancellationToken::new();
     let story = async {
-        let until = clock.now().plus(CHANGES_FOR);
-        while !stop.is_cancelled() && (keep || clock.now() < until) {
+        let until = changes_for.map(|length| clock.now().plus(length));
+        while !stop.is_cancelled() && until.is_none_or(|until| clock.now() < until) {
             tokio::select! {
                 () = clock.sleep(A_CHANGE_EVERY) => {}
                 () = stop.cancelled() => {}
@@ -62,6 +61,7 @@ pub async fn run(keep: bool, stop: CancellationToken) -> Result<Verdict> {
             lock(&world).change(clock.now());
             screen.draw();
         }
+        lock(&world).rest();
         let deadline = clock.now().plus(SETTLES_WITHIN);
         while clock.now() < deadline && !Verdict::of(&lock(&world), &lock(&received)).is_good() {
             clock.sleep(A_CHANGE_EVERY).await;
@@ -100,11 +100,11 @@ jobs:
       primary_key: [id]
       incremental: {{field: updated_at, format: iso8601, granularity: 1ms}}
       # Rows do move between these pages, faster than two walks could agree; one that slips through is met
-      # by the next poll, within the lookback.
+      # by a later poll, within the lookback, which is longer than a few polls of so moody a source can take.
       pagination: {{type: page_number, base_page: 1, has_more_path: $.has_more, shifts: false}}
     rate_limit: {{requests: 20, per: 1s}}
     every: 1s
-    window: {{lookback: 5s}}
+    window: {{lookback: 30s}}
     first_run: emit
     destination: receiver
 "#

@@ -25,21 +25,30 @@ pub(super) struct State {
 pub(super) struct World {
     states: BTreeMap<u32, Vec<State>>,
     changes: usize,
+    rests: bool,
 }
 
 impl World {
     /// A world of orders that were all made at `now`.
     pub(super) fn new(now: Instant) -> Self {
-        let mut world = Self { states: BTreeMap::new(), changes: 0 };
+        let mut world = Self { states: BTreeMap::new(), changes: 0, rests: false };
         for _ in 0..ORDERS {
             world.change(now);
         }
         world
     }
 
+    /// From now on nothing changes: what came after could not arrive before the end.
+    pub(super) fn rest(&mut self) {
+        self.rests = true;
+    }
+
     /// Changes the next order, in turn, whose last state was served: a state that is overwritten before
     /// anyone could read it is nothing that polling can promise.
     pub(super) fn change(&mut self, now: Instant) {
+        if self.rests {
+            return;
+        }
         let turn = u32::try_from(self.changes).unwrap_or_default();
         let unread = |order: &u32| {
             self.states.get(order).and_then(|states| states.last()).is_some_and(|last| !last.served)
@@ -91,5 +100,27 @@ impl World {
     /// Every state that was ever made, by order, oldest first.
     pub(super) fn history(&self) -> impl Iterator<Item = (u32, &[State])> {
         self.states.iter().map(|(order, states)| (*order, states.as_slice()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_is_overwritten_only_once_it_was_served_and_never_at_rest() {
+        let made = |world: &World| world.history().map(|(_, states)| states.len()).sum::<usize>();
+        let orders = usize::try_from(ORDERS).unwrap();
+        let at = Instant::from_seconds;
+        let mut world = World::new(at(1));
+        world.change(at(2));
+        assert_eq!(made(&world), orders);
+        let listed = world.listing(at(10), None);
+        world.serve(&listed);
+        world.change(at(11));
+        assert_eq!(made(&world), orders + 1);
+        world.rest();
+        world.change(at(12));
+        assert_eq!(made(&world), orders + 1);
     }
 }

@@ -37,7 +37,11 @@ impl ChangeKind {
             Decision::Updated => Some(Self::Updated),
             Decision::Deleted => Some(Self::Deleted),
             Decision::Restored => Some(Self::Restored),
-            Decision::CreatedDeleted | Decision::Unchanged | Decision::Stale | Decision::StaleRead => None,
+            Decision::CreatedDeleted
+            | Decision::Unchanged
+            | Decision::Stale
+            | Decision::StaleRead
+            | Decision::Conflict => None,
         }
     }
 

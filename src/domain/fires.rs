@@ -52,6 +52,17 @@ impl Schedule {
         }
     }
 
+    /// How many instants of the schedule pass, at most `most`, while a run is under way that began at `began` and ended
+    /// at `ended` and that nobody makes good: the last of them is, by the next run (field case C37).
+    pub fn skipped(&self, began: Instant, ended: Instant, most: usize) -> usize {
+        let instants = std::iter::successors(self.next(began), |instant| self.next(*instant));
+        instants
+            .take_while(|instant| *instant <= ended)
+            .take(most.saturating_add(1))
+            .count()
+            .saturating_sub(1)
+    }
+
     /// Whether a job that has never run is due at once: a period may begin anywhere, a cron pattern names
     /// its own instants.
     pub const fn starts_at_once(&self) -> bool {
@@ -232,6 +243,26 @@ mod tests {
                 next.to_string()
             })
             .collect()
+    }
+
+    #[test]
+    fn c37_the_instants_that_pass_during_a_run_are_skipped_but_for_the_last() {
+        let every = Schedule::Every(Duration::from_secs(1));
+        let cron = Schedule::Cron { pattern: "*/5 * * * *".parse().unwrap(), zone: TimeZone::UTC };
+        let at = |millis: i64| Instant::from_micros(millis * 1_000);
+        let cases = [
+            (&every, 10_000, 10_900, 0),
+            (&every, 10_000, 11_000, 0),
+            (&every, 10_500, 12_000, 1),
+            (&every, 10_000, 13_200, 2),
+            (&every, 10_000, 1_000_000, 50),
+            (&every, 10_000, 5_000, 0),
+            (&cron, 0, 299_000, 0),
+            (&cron, 0, 900_000, 2),
+        ];
+        for (schedule, began, ended, expected) in cases {
+            assert_eq!(schedule.skipped(at(began), at(ended), 50), expected, "{began} to {ended}");
+        }
     }
 
     #[test]

@@ -3,13 +3,15 @@
 //! A path works on the text and not on a parsed tree, so that one record with a broken escape spoils
 //! only itself, numbers keep their digits, and a page is not built in memory twice.
 
-use std::{borrow::Cow, fmt, str::FromStr};
+use std::{fmt, str::FromStr};
 
 use serde::{
-    Deserialize, Deserializer,
-    de::{IgnoredAny, MapAccess, SeqAccess, Visitor},
+    Deserializer,
+    de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
 use serde_json::{Value, value::RawValue};
+
+use super::json::Name;
 
 /// One step of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -149,12 +151,41 @@ fn bracket(text: &str) -> Option<(Step, &str)> {
     Some((Step::Index(digits.parse().ok()?), rest))
 }
 
+/// How many elements an array may have: rows of two bytes would need fifty times as much memory.
+pub const MOST_ELEMENTS: usize = 1_000_000;
+
 /// Splits a JSON array into the texts of its elements. `None` where the text is not an array.
 pub fn elements(json: &RawValue) -> Result<Option<Vec<&RawValue>>, serde_json::Error> {
     match json.get().as_bytes().first() {
-        Some(b'[') => serde_json::from_str(json.get()).map(Some),
+        Some(b'[') => serde_json::Deserializer::from_str(json.get()).deserialize_seq(Elements).map(Some),
         _ => Ok(None),
     }
+}
+
+struct Elements;
+
+impl<'de> Visitor<'de> for Elements {
+    type Value = Vec<&'de RawValue>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+        let mut elements = Vec::new();
+        while let Some(element) = seq.next_element()? {
+            if elements.len() == MOST_ELEMENTS {
+                return Err(too_many());
+            }
+            elements.push(element);
+        }
+        Ok(elements)
+    }
+}
+
+/// What is said of a list with more than [`MOST_ELEMENTS`].
+pub fn too_many<E: Error>() -> E {
+    E::custom(format_args!("more than {MOST_ELEMENTS} records: ask for smaller pages"))
 }
 
 /// Picks one member of an object; the last one where a name is repeated, as JSON readers do.
@@ -209,31 +240,6 @@ impl<'de> Visitor<'de> for Element {
             index += 1;
         }
         Ok(found)
-    }
-}
-
-/// A member's name, borrowed from the text where it has no escapes.
-struct Name<'a>(Cow<'a, str>);
-
-impl<'de> Deserialize<'de> for Name<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct NameVisitor;
-        impl<'de> Visitor<'de> for NameVisitor {
-            type Value = Name<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a name")
-            }
-
-            fn visit_borrowed_str<E>(self, name: &'de str) -> Result<Self::Value, E> {
-                Ok(Name(Cow::Borrowed(name)))
-            }
-
-            fn visit_str<E>(self, name: &str) -> Result<Self::Value, E> {
-                Ok(Name(Cow::Owned(name.to_owned())))
-            }
-        }
-        deserializer.deserialize_str(NameVisitor)
     }
 }
 
@@ -310,5 +316,12 @@ mod tests {
             path.parse::<JsonPath>().unwrap().remove_from(&mut value);
         }
         assert_eq!(value.to_string(), r#"{"a":{"c":[2]}}"#);
+    }
+
+    #[test]
+    fn an_array_of_millions_of_tiny_elements_is_refused() {
+        let list = |count: usize| RawValue::from_string(format!("[{}1]", "1,".repeat(count - 1))).unwrap();
+        assert_eq!(elements(&list(MOST_ELEMENTS)).unwrap().unwrap().len(), MOST_ELEMENTS);
+        assert!(elements(&list(MOST_ELEMENTS + 1)).unwrap_err().to_string().contains("smaller pages"));
     }
 }

@@ -15,6 +15,7 @@ pub mod fires;
 pub mod fixed_point;
 pub mod health;
 pub mod instant;
+pub mod json;
 pub mod json_path;
 pub mod key;
 pub mod keyset;

@@ -10,9 +10,10 @@ use super::{
     decide::{Decision, Detect, Seen, Stored, decide},
     event::{Change, ChangeKind, Event, EventSource},
     instant::Instant,
+    json,
     json_path::JsonPath,
     key::RecordKey,
-    run::Counts,
+    run::{Counts, RunId},
     version::Version,
 };
 
@@ -55,7 +56,7 @@ pub enum Silence {
 pub struct PageRules {
     /// What counts as a change.
     pub detect: Detect,
-    /// Places left out of the content hash: the cursor field and `ignore_fields`.
+    /// Places left out of the content hash: the version's fields, `ignore_fields` and the primary key.
     pub ignored: Vec<JsonPath>,
     /// The kinds of change that are sent.
     pub emit: Vec<ChangeKind>,
@@ -95,6 +96,8 @@ pub struct PageDecision {
     pub events: Vec<Event>,
     /// What was counted, without `records` and `quarantined`.
     pub counts: Counts,
+    /// The first key in conflict.
+    pub conflict: Option<RecordKey>,
 }
 
 /// Of two sightings of one key on a page the highest version stays; a version beats none, and of equals
@@ -112,12 +115,14 @@ pub fn one_of_each_key(records: &[SeenRecord]) -> Vec<&SeenRecord> {
     kept
 }
 
-/// Decides the records of a page, which must hold each key once and be in key order, against the stored
-/// rows of those keys, at `decided_at` by the database's clock. A record whose text cannot be read is an error: the reader quarantines such before.
+/// Decides the records of a page of `run`, which must hold each key once and be in key order, against the stored
+/// rows of those keys, at `decided_at` by the database's clock. A record whose text cannot be read is an error: the
+/// reader quarantines such before. Without a run nothing is a conflict; see [`Seen::run`].
 pub fn decide_page(
     records: &[&SeenRecord],
     stored: &HashMap<RecordKey, StoredRecord>,
     rules: &PageRules,
+    run: Option<RunId>,
     decided_at: Instant,
 ) -> Result<PageDecision, serde_json::Error> {
     let mut page = PageDecision::default();
@@ -125,7 +130,7 @@ pub fn decide_page(
         let before = stored.get(&record.key);
         let seen = Seen {
             version: record.version,
-            hash: content_hash(&serde_json::from_str(record.raw.get())?, &rules.ignored),
+            hash: content_hash(&json::parse(record.raw.get())?, &rules.ignored),
             flagged: record.flagged,
             settled: rules
                 .settled_until
@@ -134,9 +139,13 @@ pub fn decide_page(
             answered_at: rules.answered_at,
             decided_at,
             tolerance: rules.tolerance,
+            run,
         };
         let (decision, state) = decide(before.map(|before| &before.state), &seen, rules.detect);
         page.counts.count(decision);
+        if decision == Decision::Conflict {
+            page.conflict.get_or_insert_with(|| record.key.clone());
+        }
         let Some(state) = state else { continue };
         let mut sequence = before.map_or(0, |before| before.sequence);
         if let Some(kind) = sent_kind(decision, record, rules) {
@@ -182,6 +191,7 @@ mod tests {
     use super::*;
     use crate::domain::{numbers::Numbers, version::VersionFormat};
 
+    const RUN: Option<RunId> = Some(RunId(1));
     const NOW: Instant = Instant::from_seconds(12);
 
     fn record(key: &str, version: Option<i64>, json: &str) -> SeenRecord {
@@ -215,6 +225,20 @@ mod tests {
         }
     }
 
+    fn seen_of(content: &str) -> Seen {
+        Seen {
+            version: None,
+            hash: Hash::of(content.as_bytes()),
+            flagged: false,
+            settled: true,
+            asked_at: Instant::from_seconds(0),
+            answered_at: Instant::from_seconds(0),
+            decided_at: Instant::from_seconds(0),
+            tolerance: None,
+            run: None,
+        }
+    }
+
     #[test]
     fn c25_of_two_sightings_on_a_page_the_highest_version_stays() {
         let page = vec![
@@ -232,28 +256,16 @@ mod tests {
     #[test]
     fn the_sequence_counts_the_events_of_a_key() {
         let known = StoredRecord {
-            state: decide(
-                None,
-                &Seen {
-                    version: Some(Version(1)),
-                    hash: Hash::of(b""),
-                    flagged: false,
-                    settled: true,
-                    asked_at: Instant::from_seconds(0),
-                    answered_at: Instant::from_seconds(0),
-                    decided_at: Instant::from_seconds(0),
-                    tolerance: None,
-                },
-                Detect::Version,
-            )
-            .1
-            .unwrap(),
+            state: decide(None, &Seen { version: Some(Version(1)), ..seen_of("") }, Detect::Version)
+                .1
+                .unwrap(),
             sequence: 7,
         };
         let stored = HashMap::from([(RecordKey::from_stored("1".into()), known)]);
         let records = [record("1", Some(2), "{}"), record("2", Some(1), "{}")];
         let page =
-            decide_page(&records.iter().collect::<Vec<_>>(), &stored, &rules(Silence::Never), NOW).unwrap();
+            decide_page(&records.iter().collect::<Vec<_>>(), &stored, &rules(Silence::Never), RUN, NOW)
+                .unwrap();
         let sequences: Vec<_> =
             page.events.iter().map(|event| (event.key.as_str(), event.sequence)).collect();
         assert_eq!(sequences, [("1", 8), ("2", 1)]);
@@ -267,6 +279,7 @@ mod tests {
             &records.iter().collect::<Vec<_>>(),
             &HashMap::new(),
             &rules(Silence::Baseline(Some(Version(5)))),
+            RUN,
             NOW,
         )
         .unwrap();
@@ -276,6 +289,7 @@ mod tests {
             &records.iter().collect::<Vec<_>>(),
             &HashMap::new(),
             &rules(Silence::Baseline(None)),
+            RUN,
             NOW,
         )
         .unwrap();
@@ -285,7 +299,24 @@ mod tests {
     #[test]
     fn kinds_that_are_not_asked_for_are_recorded_only() {
         let rules = PageRules { emit: vec![ChangeKind::Updated], ..rules(Silence::Never) };
-        let page = decide_page(&[&record("1", Some(1), "{}")], &HashMap::new(), &rules, NOW).unwrap();
+        let page = decide_page(&[&record("1", Some(1), "{}")], &HashMap::new(), &rules, RUN, NOW).unwrap();
         assert_eq!((page.writes.len(), page.events.len(), page.counts.created), (1, 0, 1));
+    }
+
+    #[test]
+    fn a_conflict_writes_nothing_and_sends_nothing() {
+        let first = decide(None, &Seen { run: RUN, ..seen_of("a") }, Detect::Content).1.unwrap();
+        let state = Stored { hash_run: RUN, ..first };
+        let stored = ["1", "2"].map(|key| {
+            (RecordKey::from_stored(key.into()), StoredRecord { state: state.clone(), sequence: 1 })
+        });
+        let records = [record("1", None, "1"), record("2", None, "2")];
+        let records: Vec<_> = records.iter().collect();
+        let rules = rules(Silence::Never);
+        let page = decide_page(&records, &stored.clone().into(), &rules, RUN, NOW).unwrap();
+        assert_eq!((page.counts.conflicts, page.writes.len(), page.events.len()), (2, 0, 0));
+        assert_eq!(page.conflict.unwrap().as_str(), "1");
+        let page = decide_page(&records, &stored.into(), &rules, None, NOW).unwrap();
+        assert_eq!((page.counts.updated, page.events.len(), page.conflict), (2, 2, None));
     }
 }

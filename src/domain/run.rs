@@ -4,6 +4,10 @@ use serde::Serialize;
 
 use super::decide::Decision;
 
+/// A run's number in the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct RunId(pub i64);
+
 /// Why a window is walked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -68,6 +72,10 @@ pub struct Counts {
     pub restored: u64,
     pub unchanged: u64,
     pub stale: u64,
+    /// Further changes by the content alone of keys that one had already changed in the same run; JSON names it
+    /// only where there are any.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub conflicts: u64,
     pub quarantined: u64,
     /// Records without a version, left out because the job says so; JSON names it only where there are any.
     #[serde(skip_serializing_if = "is_zero")]
@@ -90,6 +98,7 @@ impl Counts {
             Decision::Restored => self.restored += 1,
             Decision::Unchanged => self.unchanged += 1,
             Decision::Stale | Decision::StaleRead => self.stale += 1,
+            Decision::Conflict => self.conflicts += 1,
         }
     }
 }
@@ -103,6 +112,7 @@ impl std::ops::AddAssign for Counts {
         self.restored += other.restored;
         self.unchanged += other.unchanged;
         self.stale += other.stale;
+        self.conflicts += other.conflicts;
         self.quarantined += other.quarantined;
         self.skipped += other.skipped;
         self.events += other.events;

@@ -14,6 +14,9 @@ use super::{
 /// How far our clock is trusted where the source does not tell its own.
 pub const CLOCK_TOLERANCE: Duration = Duration::from_mins(1);
 
+/// Clocks that differ by less are as good as equal: `Date` counts in whole seconds and answers take their time.
+const SKEW_BELOW_NOTICE: Duration = Duration::from_secs(5);
+
 /// So many runs that fail on one step make the next one half as long.
 const FAILURES_PER_HALVING: u32 = 3;
 
@@ -132,11 +135,29 @@ impl WindowRule {
         self.is_time.then(|| Version(now.minus(self.settle).micros()))
     }
 
+    /// By how much the source's clock and ours differ where that is more than half of what a run reads again, for a
+    /// page asked for at `asked` by our clock and at `source_time` by the source's (field case C21).
+    pub fn skew(&self, asked: Instant, source_time: Instant) -> Option<Skew> {
+        let (ahead, behind) = (source_time.since(asked), asked.since(source_time));
+        let apart = ahead.max(behind);
+        let counts = self.is_time && apart > SKEW_BELOW_NOTICE && apart > self.lookback / 2;
+        counts.then_some(Skew { apart, source_is_ahead: ahead > behind })
+    }
+
     /// The version up to which no later change can share a version, for a page asked for at `asked`, by
     /// the source's clock.
     pub fn settled_until(&self, asked: Instant) -> Option<Version> {
         self.is_time.then(|| Version(asked.minus(self.settle).minus(self.granularity).micros()))
     }
+}
+
+/// How far two clocks are apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Skew {
+    /// By how much.
+    pub apart: Duration,
+    /// The source's clock is the one ahead.
+    pub source_is_ahead: bool,
 }
 
 /// How much a run asks for at once.
@@ -269,6 +290,32 @@ mod tests {
         assert_eq!(RULE.hi(Instant::from_seconds(100)), Some(seconds(70)));
         assert_eq!(RULE.settled_until(Instant::from_seconds(100)), Some(seconds(69)));
         assert_eq!(INTEGERS.hi(Instant::from_seconds(100)), None);
+    }
+
+    #[test]
+    fn c21_clocks_more_than_half_the_lookback_apart_are_told_of() {
+        let with = |lookback| WindowRule { lookback: Duration::from_secs(lookback), ..RULE };
+        let minutes = |rule: WindowRule| WindowRule { is_time: false, ..rule };
+        // (rule, how far the source's clock is ahead) -> how far apart they are told to be
+        let cases = [
+            (with(300), 180, Some(180)),
+            (with(300), -180, Some(180)),
+            (with(300), 150, None),
+            (with(300), 151, Some(151)),
+            (with(300), -151, Some(151)),
+            (with(300), 0, None),
+            (with(0), 5, None),
+            (with(0), -6, Some(6)),
+            (with(4), 3, None),
+            (minutes(with(0)), 180, None),
+        ];
+        let asked = Instant::from_seconds(1_000);
+        for (rule, ahead, expected) in cases {
+            let skew = rule.skew(asked, Instant::from_seconds(1_000 + ahead));
+            let expected =
+                expected.map(|apart| Skew { apart: Duration::from_secs(apart), source_is_ahead: ahead > 0 });
+            assert_eq!(skew, expected, "{ahead} s ahead, lookback {:?}", rule.lookback);
+        }
     }
 
     #[test]

@@ -67,6 +67,8 @@ impl Walk<'_> {
                 (end.status, end.reason) = (RunStatus::RateLimited, Some(reason));
             }
         }
+        let told = [end.reason.take(), report.conflict_told()];
+        end.reason = told.into_iter().flatten().reduce(|reason, conflict| format!("{reason}; {conflict}"));
         if let Err(error) = store.finish_run(self.lease, run, &end).await {
             end.watermark = None;
             if end.status == RunStatus::Ok {

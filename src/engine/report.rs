@@ -5,6 +5,7 @@ use serde_json::Value;
 use crate::{
     config::job::Job,
     domain::{
+        key::RecordKey,
         run::{Counts, RunKind, RunStatus},
         version::Version,
     },
@@ -28,9 +29,11 @@ pub struct RunReport {
     pub pages: u64,
     /// What it counted.
     pub counts: Counts,
+    /// A key of which further contents were left undecided.
+    pub conflict: Option<RecordKey>,
     /// The watermark after it, as people see versions.
     pub watermark: Option<Value>,
-    /// Why, where it is not ok.
+    /// Why, where it is not ok, and what a person should look at.
     pub reason: Option<String>,
 }
 
@@ -45,6 +48,7 @@ impl RunReport {
             requests: 0,
             pages: 0,
             counts: Counts::default(),
+            conflict: None,
             watermark: None,
             reason: Some(reason),
         }
@@ -57,6 +61,15 @@ impl RunReport {
         Self { watermark, ..self }
     }
 
+    /// What a person should know of the records that were left undecided.
+    pub(super) fn conflict_told(&self) -> Option<String> {
+        let (key, count) = (self.conflict.as_ref()?.as_str(), self.counts.conflicts);
+        Some(format!(
+            "records left undecided: {count}; in this one run the key `{key}` changed its content more than once without \
+             a newer version, so that `primary_key` is not unique, it seems: add the field that tells such records apart"
+        ))
+    }
+
     /// Writes the report to the log: quietly where nothing was new, loudly where it failed.
     pub fn log(&self) {
         let Counts {
@@ -67,6 +80,7 @@ impl RunReport {
             restored,
             unchanged,
             stale,
+            conflicts,
             quarantined,
             skipped,
             events,
@@ -76,12 +90,13 @@ impl RunReport {
             ($level:ident, $message:literal) => {
                 tracing::$level!(
                     job = %self.job, status = self.status.name(), requests = self.requests, pages = self.pages,
-                    records, created, updated, deleted, restored, unchanged, stale, quarantined, skipped, events,
-                    reason, $message
+                    records, created, updated, deleted, restored, unchanged, stale, conflicts, quarantined,
+                    skipped, events, reason, $message
                 )
             };
         }
         match self.status {
+            RunStatus::Ok if self.reason.is_some() => at!(warn, "run complete, with a warning"),
             RunStatus::Ok => at!(info, "run complete"),
             RunStatus::Failed => at!(error, "run failed; the watermark stays"),
             RunStatus::Interrupted => at!(warn, "run interrupted"),

@@ -23,6 +23,7 @@ use crate::{
         run::{RunKind, RunStatus},
         steps::Steps,
         sync_token::{PageTag, SyncToken},
+        units::format_duration,
         version::Version,
         watermark::{self, Seen},
         window::{CLOCK_TOLERANCE, Length},
@@ -224,6 +225,9 @@ impl<'a> Walk<'a> {
             let page = self.next_page(reader).await;
             report.requests = reader.requests();
             let Some(page) = page? else { return Ok(()) };
+            if report.pages == 0 {
+                self.warn_of_skew(&page);
+            }
             let fixed = *course.fixed.get_or_insert_with(|| self.fixed(page.source_time));
             let silence = match course.silence {
                 Some(silence) => silence,
@@ -246,6 +250,7 @@ impl<'a> Walk<'a> {
             };
             let outcome = self.engine.store.commit_page(self.lease, &commit).await?;
             report.counts += outcome.counts;
+            report.conflict = report.conflict.take().or(outcome.conflict);
             if outcome.counts.events > 0 {
                 self.engine.fresh.send_modify(|count| *count += 1);
             }
@@ -272,6 +277,23 @@ impl<'a> Walk<'a> {
             page: page.next.clone(),
             risen_to: page.risen_to,
         })
+    }
+
+    /// Says where the source's clock is so far from ours that the lookback is half used up.
+    fn warn_of_skew(&self, page: &Page) {
+        let window = &self.job.window;
+        let skew = window.skew(page.asked_at, page.source_time);
+        let Some(skew) = skew.filter(|_| page.is_dated && self.has_time_versions()) else { return };
+        tracing::warn!(
+            job = %self.job.name,
+            source = %page.source_time,
+            ours = %page.asked_at,
+            apart = format_duration(Duration::from_secs(skew.apart.as_secs())),
+            lookback = format_duration(window.lookback),
+            "the source's clock is {} ours by more than half the lookback: set this machine's clock right, or make \
+             `window.lookback` more than twice as long as they are apart",
+            if skew.source_is_ahead { "ahead of" } else { "behind" },
+        );
     }
 
     /// The next page, unless the lease is lost or the process has to stop: a page already asked for is

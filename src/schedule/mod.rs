@@ -26,6 +26,9 @@ pub struct Planner {
     jobs: Vec<Arc<Job>>,
 }
 
+/// So many skipped instants are enough to tell of.
+const MOST_SKIPPED: usize = 10_000;
+
 /// How long a job is left alone whose run did not begin, at first and at most.
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -57,21 +60,22 @@ impl Planner {
         let mut ticker = ticker(Arc::clone(&tick)).await?;
         let mut known: HashMap<String, Known> = HashMap::new();
         let mut tasks: HashMap<tokio::task::Id, String> = HashMap::new();
-        let mut runs: JoinSet<Option<JobRow>> = JoinSet::new();
+        let mut runs: JoinSet<Ran> = JoinSet::new();
         while !stop.is_cancelled() {
             tokio::select! {
                 () = tick.notified() => {}
                 () = tokio::time::sleep(TICK_OVERDUE) => tracing::warn!("the ticker is late"),
                 Some(ended) = runs.join_next_with_id() => {
-                    let (id, row) = match ended {
-                        Ok((id, row)) => (id, row),
+                    let (id, ran) = match ended {
+                        Ok((id, ran)) => (id, ran),
                         Err(error) => {
                             tracing::error!(%error, "a run ended unexpectedly; its lease runs out by itself");
-                            (error.id(), None)
+                            (error.id(), Ran::default())
                         }
                     };
                     let job = tasks.remove(&id).unwrap_or_default();
-                    self.ended(known.entry(job).or_default(), row);
+                    self.tell_of_skipped(&job, &ran);
+                    self.ended(known.entry(job).or_default(), ran.row);
                     continue;
                 }
                 () = stop.cancelled() => break,
@@ -111,6 +115,21 @@ impl Planner {
         known.row.as_ref().is_some_and(|row| self.engine.is_due(job, row))
     }
 
+    /// Says how often a job came due in vain because its own run was still under way.
+    fn tell_of_skipped(&self, name: &str, ran: &Ran) {
+        let job = self.jobs.iter().find(|job| job.name == name);
+        let began = ran.row.as_ref().filter(|_| ran.has_run).and_then(|row| row.last_fire);
+        let (Some(job), Some(began)) = (job, began) else { return };
+        let skipped = job.schedule.skipped(began, self.engine.clock.now(), MOST_SKIPPED);
+        if skipped > 0 {
+            tracing::info!(
+                job = name,
+                skipped_overlap = skipped,
+                "the run took longer than the job's interval"
+            );
+        }
+    }
+
     /// Takes in how a run ended: the row as it then was. A job that is still due did not run, for whatever
     /// reason, and is left alone for a while that grows.
     fn ended(&self, known: &mut Known, row: Option<JobRow>) {
@@ -147,13 +166,25 @@ async fn ticker(tick: Arc<Notify>) -> Result<JobScheduler, JobSchedulerError> {
     Ok(scheduler)
 }
 
-/// Runs a job that looks due; returns its row as it is afterwards, where the store can tell.
-async fn run_due(engine: Arc<Engine>, job: Arc<Job>, stop: CancellationToken) -> Option<JobRow> {
+/// What came of a job that looked due.
+#[derive(Debug, Default)]
+struct Ran {
+    /// Its row as it is afterwards, where the store can tell.
+    row: Option<JobRow>,
+    /// It was run, and by this process.
+    has_run: bool,
+}
+
+/// Runs a job that looks due.
+async fn run_due(engine: Arc<Engine>, job: Arc<Job>, stop: CancellationToken) -> Ran {
     match engine.run(&job, Trigger::Due, &stop).await {
-        Ok(_) => engine.store.find_job(&job.name).await.ok().flatten(),
+        Ok(report) => Ran {
+            row: engine.store.find_job(&job.name).await.ok().flatten(),
+            has_run: report.is_some_and(|report| report.run.is_some()),
+        },
         Err(error) => {
             tracing::error!(job = %job.name, %error, "the store failed; the run did not begin");
-            None
+            Ran::default()
         }
     }
 }

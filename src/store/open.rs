@@ -130,6 +130,7 @@ fn sqlite_migrations() -> Migrator {
         migration(2, "failures", include_str!("../../migrations/sqlite/0002_failures.sql")),
         migration(3, "token", include_str!("../../migrations/sqlite/0003_token.sql")),
         migration(4, "quarantine", include_str!("../../migrations/sqlite/0004_quarantine.sql")),
+        migration(5, "conflict", include_str!("../../migrations/sqlite/0005_conflict.sql")),
         migration(6, "reading", include_str!("../../migrations/sqlite/0006_reading.sql")),
         migration(7, "destination", include_str!("../../migrations/sqlite/0007_destination.sql")),
     ])
@@ -141,6 +142,7 @@ fn postgres_migrations() -> Migrator {
         migration(2, "failures", include_str!("../../migrations/postgres/0002_failures.sql")),
         migration(3, "token", include_str!("../../migrations/postgres/0003_token.sql")),
         migration(4, "quarantine", include_str!("../../migrations/postgres/0004_quarantine.sql")),
+        migration(5, "conflict", include_str!("../../migrations/postgres/0005_conflict.sql")),
         migration(6, "reading", include_str!("../../migrations/postgres/0006_reading.sql")),
         migration(7, "destination", include_str!("../../migrations/postgres/0007_destination.sql")),
     ])

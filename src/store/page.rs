@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use super::{
-    JobLease, PageCommit, PageOutcome, StoreError, account,
+    JobLease, PageCommit, PageOutcome, RunId, StoreError, account,
     dialect::{Dialect, sql},
     job, outbox, quarantine, rows,
     run::{self, WHOLE},
@@ -28,38 +28,42 @@ pub(super) async fn commit<DB: Dialect>(
     page: &PageCommit,
 ) -> Result<PageOutcome, StoreError> {
     job::hold::<DB>(db, lease).await?;
+    let decided = decide::<DB>(db, lease, page, Some(page.run)).await?;
     let counts = Counts {
         quarantined: page.quarantined.len() as u64,
         skipped: page.skipped,
         records: (page.records.len() + page.quarantined.len()) as u64 + page.skipped,
-        ..decide::<DB>(db, lease, page).await?
+        ..decided.counts
     };
     quarantine::insert::<DB>(db, lease, page).await?;
     run::count_page::<DB>(db, lease, page.run, page.number, page.requests, &counts).await?;
     run::keep_bookmark::<DB>(db, lease, page.bookmark.as_ref()).await?;
-    Ok(PageOutcome { counts })
+    Ok(PageOutcome { counts, ..decided })
 }
 
-/// Decides the records of a page and writes what follows. The job's row must be held.
+/// Decides the records of a page, of `run` where one has just read it, and writes what follows. The job's row must be
+/// held.
 pub(super) async fn decide<DB: Dialect>(
     db: &mut DB::Connection,
     lease: &JobLease,
     page: &PageCommit,
-) -> Result<Counts, StoreError> {
+    run: Option<RunId>,
+) -> Result<PageOutcome, StoreError> {
     if page.records.is_empty() {
-        return Ok(Counts::default());
+        return Ok(PageOutcome::default());
     }
     let mut records = one_of_each_key(&page.records);
     let stored = lock_differing::<DB>(db, lease, &records).await?;
     records.retain(|record| stored.contains_key(&record.key));
     let known = stored.into_iter().filter_map(|(key, record)| Some((key, record?))).collect();
 
-    let decision = decide_page(&records, &known, &page.rules, account::now::<DB>(db).await?)?;
+    let decision = decide_page(&records, &known, &page.rules, run, account::now::<DB>(db).await?)?;
     write_records::<DB>(db, lease, &decision.writes).await?;
     outbox::insert::<DB>(db, lease.job, &page.destination, &decision.events).await?;
     quarantine::remove_read::<DB>(db, lease.job, &records).await?;
     let passed_over = (page.records.len() - records.len()) as u64;
-    Ok(Counts { unchanged: decision.counts.unchanged + passed_over, ..decision.counts })
+    let counts = Counts { unchanged: decision.counts.unchanged + passed_over, ..decision.counts };
+    Ok(PageOutcome { counts, conflict: decision.conflict })
 }
 
 /// The rows that have to be decided, locked; without a state where the key was not known before.
@@ -97,7 +101,7 @@ async fn lock_differing<DB: Dialect>(
     // CROSS JOIN: SQLite reads the page first and looks each of its keys up.
     let rows = sql::<DB>(
         "SELECT record.key, record.version, record.hash, record.deleted, record.provisional,
-                record.versionless, record.answered_at, record.sequence
+                record.versionless, record.answered_at, record.hash_run, record.sequence
          FROM {each}($3{json}) AS seen CROSS JOIN record
          WHERE record.job = $1 AND record.partition = $2 AND record.key = seen.value ->> 'key'
            AND (record.fingerprint IS NULL
@@ -128,6 +132,7 @@ async fn write_records<DB: Dialect>(
         provisional: bool,
         versionless: bool,
         answered_at: i64,
+        hash_run: Option<i64>,
         sequence: i64,
     }
     if writes.is_empty() {
@@ -142,22 +147,23 @@ async fn write_records<DB: Dialect>(
         provisional: write.state.provisional,
         versionless: write.state.versionless,
         answered_at: write.state.answered_at.micros(),
+        hash_run: write.state.hash_run.map(|run| run.0),
         sequence: write.sequence,
     });
     let count = sql::<DB>(
         "INSERT INTO record (job, partition, key, version, hash, fingerprint, deleted, provisional,
-                             versionless, answered_at, sequence, first_seen_at, changed_at)
+                             versionless, answered_at, hash_run, sequence, first_seen_at, changed_at)
          SELECT $1, $2, new.value ->> 'key', CAST(new.value ->> 'version' AS BIGINT),
                 {unhex}(new.value ->> 'hash'{hex}), {unhex}(new.value ->> 'fingerprint'{hex}),
                 new.value ->> 'deleted', CAST(new.value ->> 'provisional' AS BOOLEAN),
                 CAST(new.value ->> 'versionless' AS BOOLEAN), CAST(new.value ->> 'answered_at' AS BIGINT),
-                CAST(new.value ->> 'sequence' AS BIGINT), {now}, {now}
+                CAST(new.value ->> 'hash_run' AS BIGINT), CAST(new.value ->> 'sequence' AS BIGINT), {now}, {now}
          FROM {each}($3{json}) AS new WHERE TRUE
          ON CONFLICT (job, partition, key) DO UPDATE SET
             version = excluded.version, hash = excluded.hash, fingerprint = excluded.fingerprint,
             deleted = excluded.deleted, provisional = excluded.provisional,
             versionless = excluded.versionless, answered_at = excluded.answered_at,
-            sequence = excluded.sequence, changed_at = excluded.changed_at",
+            hash_run = excluded.hash_run, sequence = excluded.sequence, changed_at = excluded.changed_at",
     )
     .bind(lease.job.0)
     .text(WHOLE)

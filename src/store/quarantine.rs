@@ -170,7 +170,7 @@ pub(super) async fn accept<DB: Dialect>(
     if taken == 0 {
         return Ok(None);
     }
-    page::decide::<DB>(db, lease, page).await.map(Some)
+    page::decide::<DB>(db, lease, page, None).await.map(|decided| Some(decided.counts))
 }
 
 /// Takes a record off the list for as long as its text stays the same; `false` where it is not listed.

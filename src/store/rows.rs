@@ -88,6 +88,7 @@ pub(super) fn record<DB: Dialect>(row: &DB::Row) -> Result<(RecordKey, Option<St
         provisional: get::<DB, _>(row, "provisional")?,
         versionless: get::<DB, _>(row, "versionless")?,
         answered_at,
+        hash_run: get::<DB, Option<i64>>(row, "hash_run")?.map(RunId),
     };
     Ok((key, Some(StoredRecord { state, sequence: get::<DB, _>(row, "sequence")? })))
 }
@@ -130,6 +131,7 @@ pub(super) fn run<DB: Dialect>(row: &DB::Row) -> Result<Option<RunView>, StoreEr
             restored: count::<DB>(row, "restored")?,
             unchanged: count::<DB>(row, "unchanged")?,
             stale: count::<DB>(row, "stale")?,
+            conflicts: count::<DB>(row, "conflicts")?,
             quarantined: count::<DB>(row, "quarantined")?,
             skipped: count::<DB>(row, "skipped")?,
             events: count::<DB>(row, "events")?,

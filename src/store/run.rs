@@ -110,6 +110,7 @@ pub(super) async fn count_page<DB: Dialect>(
             records = records + CASE WHEN pages < $3 THEN $5 ELSE 0 END,
             unchanged = unchanged + CASE WHEN pages < $3 THEN $6 ELSE 0 END,
             stale = stale + CASE WHEN pages < $3 THEN $7 ELSE 0 END,
+            conflicts = conflicts + CASE WHEN pages < $3 THEN $15 ELSE 0 END,
             quarantined = quarantined + CASE WHEN pages < $3 THEN $8 ELSE 0 END,
             skipped = skipped + CASE WHEN pages < $3 THEN $14 ELSE 0 END,
             created = created + $9, updated = updated + $10, deleted = deleted + $11,
@@ -131,6 +132,7 @@ pub(super) async fn count_page<DB: Dialect>(
     .bind(signed(counts.restored))
     .bind(signed(counts.events))
     .bind(signed(counts.skipped))
+    .bind(signed(counts.conflicts))
     .run(db)
     .await?;
     if counted == 1 { Ok(()) } else { Err(not_open(run)) }

@@ -5,12 +5,14 @@ use std::{sync::Arc, time::Duration};
 use secrecy::SecretString;
 use serde::Serialize;
 
+pub use crate::domain::run::RunId;
 use crate::domain::{
     bookmark::Bookmark,
     content::Hash,
     delivery::{Next, Tried, Verdict},
     health::{Condition, Health},
     instant::Instant,
+    key::RecordKey,
     run::{Counts, RunKind, RunStatus},
     sync_token::{PageTag, SyncToken},
     version::Version,
@@ -19,10 +21,6 @@ use crate::domain::{
 /// A job's number in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct JobId(pub i64);
-
-/// A run's number in the store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-pub struct RunId(pub i64);
 
 /// A registered job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -131,10 +129,12 @@ pub struct QuarantineView {
 }
 
 /// What committing a page did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PageOutcome {
     /// What the page counted.
     pub counts: Counts,
+    /// The first key in conflict.
+    pub conflict: Option<RecordKey>,
 }
 
 /// How a run ends.

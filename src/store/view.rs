@@ -27,7 +27,7 @@ pub(super) async fn jobs<DB: Dialect>(
              WHERE outbox_head.job = job.id ORDER BY attempt.id DESC LIMIT 1) AS last_error,
             run.id AS run_id, run.kind, run.status, run.reason, run.resumed, run.started_at, run.ended_at, run.requests,
             run.pages, run.records, run.created, run.updated, run.deleted, run.restored, run.unchanged,
-            run.stale, run.quarantined, run.skipped, run.events
+            run.stale, run.conflicts, run.quarantined, run.skipped, run.events
          FROM job
          LEFT JOIN progress ON progress.job = job.id AND progress.partition = $2
          LEFT JOIN run ON run.id = (SELECT max(latest.id) FROM run AS latest WHERE latest.job = job.id)

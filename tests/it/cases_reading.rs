@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc, Mutex,
-    atomic::{AtomicUsize, Ordering},
+    atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
 use onlynew::domain::run::RunStatus;
@@ -10,141 +10,22 @@ use serde_json::{Value, json};
 
 use crate::{
     both,
+    cli::terminate,
     support::{
         database::Database,
         rig::{Job, Rig, page_of, page_of_values},
         server::{Asked, Reply},
+        source::{Answer, Source},
     },
 };
 
-const C01: [(u32, &str); 5] = [
+const ROWS: [(u32, &str); 5] = [
     (1, "2026-09-21T10:00:00Z"),
     (2, "2026-09-21T10:00:01Z"),
     (3, "2026-09-21T10:00:01Z"),
     (4, "2026-09-21T10:00:02Z"),
     (5, "2026-09-21T10:00:02Z"),
 ];
-
-async fn c01_the_same_timestamp_on_both_sides_of_a_page_break_and_a_crash(database: Database) {
-    let job = Job { rest: "window: {lookback: 60s}", ..Job::default() };
-    let hold_page_two = |asked: &Asked| match asked.param("cursor") {
-        "" => page_of(&C01[..4], asked, 2),
-        _ => Reply::Hold,
-    };
-    let rig = Rig::new(database, job, hold_page_two).await;
-    let mut killed = rig.spawn(&["sync", "rows"]);
-    rig.source.wait_until(|asked| asked.len() == 2).await;
-    killed.kill().await.unwrap();
-    assert_eq!(rig.database.number("(SELECT count(*) FROM record)").await, 2, "page one is committed");
-    assert!(!rig.has_watermark().await);
-
-    rig.leases_run_out().await;
-    rig.source.now_answers(|asked| page_of(&C01[..4], asked, 2));
-    let report = rig.sync().await.report;
-    assert_eq!((report.status, report.counts.created, report.counts.unchanged), (RunStatus::Ok, 2, 2));
-
-    rig.source.now_answers(|asked| page_of(&C01, asked, 2));
-    let report = rig.sync().await.report;
-    assert_eq!((report.counts.created, report.counts.events), (1, 1));
-    assert_eq!(rig.sent_keys(), ["1", "2", "3", "4", "5"]);
-}
-
-const C02: [(u32, &str); 6] = [
-    (1, "2026-09-21T10:00:00Z"),
-    (2, "2026-09-21T10:00:01Z"),
-    (3, "2026-09-21T10:00:02Z"),
-    (4, "2026-09-21T10:00:03Z"),
-    (5, "2026-09-21T10:00:04Z"),
-    (6, "2026-09-21T10:00:05Z"),
-];
-
-/// After the fault: nothing may be missing below the watermark, and a run makes everything good.
-async fn c02_made_good(rig: &Rig) {
-    if rig.has_watermark().await {
-        assert_eq!(rig.database.number("(SELECT count(*) FROM record)").await, 6);
-    }
-    rig.leases_run_out().await;
-    rig.source.now_answers(|asked| page_of(&C02, asked, 2));
-    rig.receiver.now_answers(|_| Reply::status(200));
-    let synced = rig.sync().await;
-    assert_eq!((synced.report.status, synced.pending), (RunStatus::Ok, 0));
-    assert_eq!(rig.database.number("(SELECT count(*) FROM record)").await, 6);
-    assert_eq!(rig.database.number("(SELECT count(*) FROM event WHERE state = 'delivered')").await, 6);
-    assert_eq!(rig.database.number("(SELECT count(DISTINCT event_id) FROM event)").await, 6);
-}
-
-/// A rig whose source holds the page with this token until the process is killed.
-async fn c02_killed_while_asking_for(database: Database, token: &'static str) -> Rig {
-    let rig = Rig::new(database, Job::default(), move |asked| match asked.param("cursor") {
-        held if held == token => Reply::Hold,
-        _ => page_of(&C02, asked, 2),
-    })
-    .await;
-    let mut killed = rig.spawn(&["sync", "rows"]);
-    rig.source.wait_until(|asked| asked.iter().any(|asked| asked.param("cursor") == token)).await;
-    killed.kill().await.unwrap();
-    rig
-}
-
-async fn c02_killed_before_a_page_was_answered(database: Database) {
-    let rig = c02_killed_while_asking_for(database, "2").await;
-    assert_eq!(rig.database.number("(SELECT count(*) FROM event)").await, 2);
-    c02_made_good(&rig).await;
-    assert_eq!(rig.sent_keys(), ["1", "2", "3", "4", "5", "6"]);
-}
-
-async fn c02_killed_after_a_page_was_committed(database: Database) {
-    let rig = c02_killed_while_asking_for(database, "4").await;
-    assert_eq!(rig.database.number("(SELECT count(*) FROM event)").await, 4);
-    c02_made_good(&rig).await;
-    assert_eq!(rig.sent_keys(), ["1", "2", "3", "4", "5", "6"]);
-}
-
-async fn c02_killed_in_the_middle_of_deliveries(database: Database) {
-    let rig = Rig::new(database, Job::default(), |asked| page_of(&C02, asked, 2)).await;
-    rig.receiver
-        .now_answers(|asked| if asked.json()["key"] == "3" { Reply::Hold } else { Reply::status(200) });
-    let mut killed = rig.spawn(&["sync", "rows"]);
-    rig.receiver.wait_until(|asked| asked.iter().any(|asked| asked.json()["key"] == "3")).await;
-    killed.kill().await.unwrap();
-    assert!(rig.has_watermark().await, "the run itself was complete");
-    c02_made_good(&rig).await;
-    let of_three: Vec<Asked> =
-        rig.receiver.asked().into_iter().filter(|asked| asked.json()["key"] == "3").collect();
-    assert_eq!(of_three.len(), 2, "the lost answer is asked for again");
-    assert_eq!(of_three[0].body, of_three[1].body);
-    assert_eq!(of_three[0].header("idempotency-key"), of_three[1].header("idempotency-key"));
-}
-
-/// A fault of the database itself in the middle of page two's transaction, or of the run's end.
-async fn c02_fault(database: Database, table: &str, operation: &str, condition: &str) {
-    let rig = Rig::new(database, Job::default(), |asked| page_of(&C02, asked, 2)).await;
-    drop(rig.database.open().await);
-    rig.database.break_on(table, operation, condition).await;
-    let synced = rig.sync().await;
-    assert_eq!(synced.report.status, RunStatus::Failed);
-    assert!(
-        synced.report.reason.as_ref().unwrap().contains("broken by the test"),
-        "{:?}",
-        synced.report.reason
-    );
-    assert!(!rig.has_watermark().await);
-    rig.database.mend(table).await;
-    c02_made_good(&rig).await;
-    assert_eq!(rig.sent_keys(), ["1", "2", "3", "4", "5", "6"]);
-}
-
-async fn c02_a_fault_after_the_upsert_of_a_row(database: Database) {
-    c02_fault(database, "record", "UPDATE", "NEW.key = '4'").await;
-}
-
-async fn c02_a_fault_after_an_event_was_stored(database: Database) {
-    c02_fault(database, "event", "INSERT", "NEW.key = '4'").await;
-}
-
-async fn c02_a_fault_when_the_watermark_is_written(database: Database) {
-    c02_fault(database, "progress", "UPDATE", "NEW.watermark IS NOT NULL").await;
-}
 
 const C04: [&str; 3] = [
     r#"{"items":[{"id":7,"updated_at":"2026-09-21T10:00:00Z","price":10.0,"tags":["a","b"],
@@ -179,17 +60,32 @@ async fn c04_by_content_every_difference_is_a_change(database: Database) {
     c04(database, "changes: {detect: content}", [1, 1, 1]).await;
 }
 
+/// 1,300 rows, of which a page never holds more than 500.
+fn c08(asked: &Asked) -> Reply {
+    let offset: usize = asked.param("offset").parse().unwrap();
+    let ids = (offset..1_300).take(500);
+    let items: Vec<Value> = ids.map(|id| json!({"id": id, "updated_at": "2026-09-21T10:00:00Z"})).collect();
+    Reply::Json(json!({"items": items}).to_string())
+}
+
+const C08_QUERY: &str = r#"{limit: 1000, offset: "{{ page.offset }}"}"#;
+
+async fn c08_smaller_pages_than_asked_for_are_told_of_once(database: Database) {
+    let job = Job { query: C08_QUERY, pagination: "{type: offset}", ..Job::default() };
+    let rig = Rig::new(database, job, c08).await;
+    rig.configure_baseline();
+    rig.configure_every("1d");
+    let running = rig.spawn(&["run"]);
+    rig.source.wait_until(|asked| asked.len() == 4).await;
+    terminate(&running);
+    let told = String::from_utf8(running.wait_with_output().await.unwrap().stderr).unwrap();
+    assert_eq!(told.matches("smaller pages than it is asked for").count(), 1, "{told}");
+    assert!(told.contains("asked=1000") && told.contains("received=500"), "{told}");
+}
+
 async fn c08_a_server_that_serves_smaller_pages_than_asked_for(database: Database) {
-    let query = r#"{limit: 1000, offset: "{{ page.offset }}"}"#;
-    let job = |pagination| Job { query, pagination, ..Job::default() };
-    let rig = Rig::new(database, job("{type: offset}"), |asked| {
-        let offset: usize = asked.param("offset").parse().unwrap();
-        let ids = (offset..1_300).take(500);
-        let items: Vec<Value> =
-            ids.map(|id| json!({"id": id, "updated_at": "2026-09-21T10:00:00Z"})).collect();
-        Reply::Json(json!({"items": items}).to_string())
-    })
-    .await;
+    let job = |pagination| Job { query: C08_QUERY, pagination, ..Job::default() };
+    let rig = Rig::new(database, job("{type: offset}"), c08).await;
     let synced = rig.sync().await;
     let counts = synced.report.counts;
     assert_eq!((synced.report.status, synced.delivered), (RunStatus::Ok, 1_300));
@@ -229,7 +125,7 @@ async fn c11_a_rate_limit_that_calls_itself_200_is_waited_for(database: Database
                 vec![("content-type", "application/json".into()), ("x-wait", "7".into())],
                 body.to_string(),
             ),
-            _ => page_of(&C01, asked, 2),
+            _ => page_of(&ROWS, asked, 2),
         }
     })
     .await;
@@ -257,7 +153,7 @@ async fn c11_what_is_not_data_fails_the_run_and_moves_nothing(database: Database
         ("a server error", Reply::status(500), "500", 5),
         ("no permission", Reply::status(403), "403", 1),
     ];
-    let rig = Rig::new(database, Job::default(), |asked| page_of(&C01[..2], asked, 10)).await;
+    let rig = Rig::new(database, Job::default(), |asked| page_of(&ROWS[..2], asked, 10)).await;
     let before = rig.sync().await.report;
     for (name, reply, told, requests) in cases {
         rig.source.now_answers(move |_| reply.clone());
@@ -271,7 +167,7 @@ async fn c11_what_is_not_data_fails_the_run_and_moves_nothing(database: Database
         assert!(report.reason.as_ref().unwrap().contains(told), "{name}: {:?}", report.reason);
         assert_eq!(report.watermark, before.watermark, "{name}");
     }
-    rig.source.now_answers(|asked| page_of(&C01[..3], asked, 10));
+    rig.source.now_answers(|asked| page_of(&ROWS[..3], asked, 10));
     assert_eq!(rig.sync().await.report.counts.events, 1);
     assert_eq!(rig.sent_keys(), ["1", "2", "3"]);
 }
@@ -319,7 +215,7 @@ async fn c15_a_429_in_the_middle_asks_for_the_same_page_again(database: Database
 
 async fn c16_retries_used_up_are_not_the_end_of_the_data(database: Database) {
     let rig = Rig::new(database, Job::default(), |asked| match asked.param("cursor") {
-        "" => page_of(&C01[..4], asked, 2),
+        "" => page_of(&ROWS[..4], asked, 2),
         _ => Reply::status(500),
     })
     .await;
@@ -329,21 +225,68 @@ async fn c16_retries_used_up_are_not_the_end_of_the_data(database: Database) {
     assert!(!rig.has_watermark().await);
     assert_eq!(rig.sent_keys(), ["1", "2"], "what was read is sent");
 
-    rig.source.now_answers(|asked| page_of(&C01[..4], asked, 2));
+    rig.source.now_answers(|asked| page_of(&ROWS[..4], asked, 2));
     let report = rig.sync().await.report;
     assert_eq!((report.status, report.counts.events), (RunStatus::Ok, 2));
     assert_eq!(rig.sent_keys(), ["1", "2", "3", "4"]);
 }
 
-async fn c26_a_value_that_goes_back_is_sent_each_time(database: Database) {
-    let state = Arc::new(Mutex::new(("up", "2026-09-21T10:00:00Z")));
-    let shown = Arc::clone(&state);
-    let rig =
-        Rig::new(database, Job { rest: "changes: {detect: content}", ..Job::default() }, move |asked| {
-            let (state, at) = *shown.lock().unwrap();
-            page_of_values(&[json!({"id": 1, "updated_at": at, "state": state})], asked, 2)
+async fn c16_no_way_of_failing_is_the_end_of_the_data(database: Database) {
+    let cut = Answer::Cut { body: br#"{"items":[]}"#.to_vec(), missing: 10 };
+    let rig = Rig::new(database, Job::default(), |asked| page_of(&ROWS[..1], asked, 2)).await;
+    let before = rig.sync().await.report.watermark;
+    for (number, (name, answer, told)) in (1..).zip([
+        ("the connection is reset", Answer::Close, "no answer"),
+        ("the body is cut", cut, "before message length"),
+        ("the server fails", Answer::status(502), "502"),
+    ]) {
+        let rows = move |ids: [u32; 2]| {
+            let row = |id: u32| json!({"id": number * 10 + id, "updated_at": "2026-09-21T10:00:00Z"});
+            ids.map(row)
+        };
+        let is_broken = Arc::new(AtomicBool::new(true));
+        let broken = Arc::clone(&is_broken);
+        let source = Source::start(move |asked| match asked.param("cursor") {
+            None => Answer::json(&json!({"items": rows([1, 2]), "next": "2"})),
+            Some(_) if broken.load(Ordering::SeqCst) => answer.clone(),
+            Some(_) => Answer::json(&json!({"items": rows([3, 4]), "next": null})),
         })
         .await;
+        rig.configure(Job::default());
+        rig.read_from(&source.url());
+        let report = rig.sync().await.report;
+        assert_eq!((report.status, report.counts.events), (RunStatus::Failed, 2), "{name}");
+        assert!(report.reason.as_ref().unwrap().contains(told), "{name}: {:?}", report.reason);
+        assert_eq!(report.watermark, before, "{name}");
+
+        is_broken.store(false, Ordering::SeqCst);
+        let report = rig.sync().await.report;
+        assert_eq!(
+            (report.status, report.counts.created, report.counts.unchanged),
+            (RunStatus::Ok, 2, 2),
+            "{name}"
+        );
+    }
+    rig.configure(Job::default());
+    rig.read_from("http://nobody.invalid");
+    let report = rig.sync().await.report;
+    assert_eq!((report.status, report.pages, report.watermark), (RunStatus::Failed, 0, before));
+    assert!(report.reason.as_ref().unwrap().contains("no connection"), "{:?}", report.reason);
+    assert_eq!(
+        rig.sent_keys(),
+        ["1", "11", "12", "13", "14", "21", "22", "23", "24", "31", "32", "33", "34"]
+    );
+}
+
+/// A value that goes from up to down and up again, one state a run.
+async fn c26(database: Database, changes: &str) {
+    let state = Arc::new(Mutex::new(("up", "2026-09-21T10:00:00Z")));
+    let shown = Arc::clone(&state);
+    let rig = Rig::new(database, Job { rest: changes, ..Job::default() }, move |asked| {
+        let (state, at) = *shown.lock().unwrap();
+        page_of_values(&[json!({"id": 1, "updated_at": at, "state": state})], asked, 2)
+    })
+    .await;
     for (value, at) in
         [("up", "2026-09-21T10:00:00Z"), ("down", "2026-09-21T10:00:10Z"), ("up", "2026-09-21T10:00:20Z")]
     {
@@ -356,21 +299,25 @@ async fn c26_a_value_that_goes_back_is_sent_each_time(database: Database) {
     assert_eq!(states, ["up", "down", "up"]);
 }
 
+async fn c26_by_version_a_value_that_goes_back_is_sent_each_time(database: Database) {
+    c26(database, "changes: {detect: version}").await;
+}
+
+async fn c26_by_content_a_value_that_goes_back_is_sent_each_time(database: Database) {
+    c26(database, "changes: {detect: content}").await;
+}
+
 both!(
-    c01_the_same_timestamp_on_both_sides_of_a_page_break_and_a_crash,
-    c02_killed_before_a_page_was_answered,
-    c02_killed_after_a_page_was_committed,
-    c02_killed_in_the_middle_of_deliveries,
-    c02_a_fault_after_the_upsert_of_a_row,
-    c02_a_fault_after_an_event_was_stored,
-    c02_a_fault_when_the_watermark_is_written,
     c04_by_version_an_overlap_of_unchanged_rows_is_silent,
     c04_by_content_what_always_differs_can_be_ignored,
     c04_by_content_every_difference_is_a_change,
     c08_a_server_that_serves_smaller_pages_than_asked_for,
+    c08_smaller_pages_than_asked_for_are_told_of_once,
     c11_a_rate_limit_that_calls_itself_200_is_waited_for,
     c11_what_is_not_data_fails_the_run_and_moves_nothing,
     c15_a_429_in_the_middle_asks_for_the_same_page_again,
     c16_retries_used_up_are_not_the_end_of_the_data,
-    c26_a_value_that_goes_back_is_sent_each_time,
+    c16_no_way_of_failing_is_the_end_of_the_data,
+    c26_by_version_a_value_that_goes_back_is_sent_each_time,
+    c26_by_content_a_value_that_goes_back_is_sent_each_time,
 );

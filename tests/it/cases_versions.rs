@@ -233,8 +233,28 @@ async fn c23_ids_are_told_apart_by_their_digits(database: Database) {
     let expected = ["007", "18446744073709551616", "7", "9007199254740992", "9007199254740993"];
     assert_eq!(rig.sent_keys(), expected);
     show(&items, r#"[{"id":"9007199254740993"}]"#);
-    assert_eq!(rig.sync().await.report.counts.unchanged, 0, "by content, a text is another content");
-    assert_eq!(rig.database.number("(SELECT count(*) FROM record)").await, 5, "but no other key");
+    let counts = rig.sync().await.report.counts;
+    assert_eq!((counts.unchanged, counts.events), (1, 0), "the spelling of a key is no content");
+    assert_eq!(rig.database.number("(SELECT count(*) FROM record)").await, 5);
+}
+
+async fn c23_a_number_that_becomes_a_text_is_no_change_where_content_decides(database: Database) {
+    let row = |id: &str, name: &str| format!(r#"[{{"id":{id},"name":"{name}"}}]"#);
+    let (rig, items) = shown(database, CONTENT, &row("123", "a")).await;
+    assert_eq!(rig.sync().await.report.counts.created, 1);
+    for (job, id, name, events) in [
+        (CONTENT, "\"123\"", "a", 0),
+        (CONTENT, "123", "a", 0),
+        (CONTENT, "\"123\"", "b", 1),
+        // The same where a version could be there and is not.
+        (PLAIN, "123", "b", 0),
+        (PLAIN, "\"123\"", "c", 1),
+    ] {
+        rig.configure(job);
+        show(&items, &row(id, name));
+        assert_eq!(rig.sync().await.report.counts.events, events, "{id} {name}");
+    }
+    assert_eq!(rig.database.number("(SELECT count(*) FROM record)").await, 1);
 }
 
 async fn c23_a_number_that_becomes_a_text_is_the_same_record_unless_keys_are_strict(database: Database) {
@@ -284,5 +304,6 @@ both!(
     c22_a_job_may_do_without_records_without_a_version_and_counts_them,
     c23_ids_are_told_apart_by_their_digits,
     c23_a_number_that_becomes_a_text_is_the_same_record_unless_keys_are_strict,
+    c23_a_number_that_becomes_a_text_is_no_change_where_content_decides,
     c23_large_integers_go_out_as_texts_unless_they_are_wanted_raw,
 );

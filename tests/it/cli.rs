@@ -1,7 +1,7 @@
 //! The command line's contracts, by the real binary.
 
 use serde_json::{Value, json};
-use tokio::process::Child;
+use tokio::process::{Child, Command};
 
 use crate::{
     both,
@@ -14,9 +14,29 @@ use crate::{
 
 const ROWS: [(u32, &str); 2] = [(1, "2026-09-21T10:00:00Z"), (2, "2026-09-21T10:00:01Z")];
 
-fn terminate(child: &Child) {
+/// Asks a process to stop.
+pub fn terminate(child: &Child) {
     let id = child.id().unwrap().to_string();
     assert!(std::process::Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+}
+
+#[tokio::test]
+async fn the_demo_ends_well_by_its_own_check() {
+    let demo =
+        Command::new(env!("CARGO_BIN_EXE_onlynew")).args(["demo", "--for", "3s"]).output().await.unwrap();
+    let told = String::from_utf8(demo.stdout).unwrap();
+    assert_eq!(demo.status.code(), Some(0), "{told}");
+    let made: u32 = told.lines().last().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+    assert!(
+        made > 12 && told.contains(&format!("check: {made} changes made, {made} arrived: each once")),
+        "{told}"
+    );
+    assert!(!told.contains(" 0 requests") && !told.contains(" 0 runs"), "{told}");
+
+    let wrong =
+        Command::new(env!("CARGO_BIN_EXE_onlynew")).args(["demo", "--for", "soon"]).output().await.unwrap();
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(String::from_utf8(wrong.stderr).unwrap().contains("like 90s or 5m"));
 }
 
 async fn sync_answers_with_one_line_of_json(database: Database) {
@@ -39,6 +59,24 @@ async fn sync_answers_with_one_line_of_json(database: Database) {
     assert_eq!((code, &line["status"]), (1, &json!("failed")));
     assert!(line["reason"].as_str().unwrap().contains("401"), "{line}");
     assert_eq!(line["watermark"], "2026-09-21T10:00:02Z");
+}
+
+async fn c03_a_warning_of_the_jobs_file_is_told_and_changes_no_exit_code(database: Database) {
+    let job = Job { rest: "window: {lookback: 0s}", ..Job::default() };
+    let rig = Rig::new(database, job, |asked| page_of(&ROWS, asked, 10)).await;
+    let told = "with a lookback of 0 a row that shows up late at the source is never met";
+    let (code, checked, errors) = rig.command(&["check", "--json"]).await;
+    assert_eq!((code, &checked["ok"], errors.as_str()), (0, &json!(true), ""));
+    assert!(checked["warnings"][0].as_str().unwrap().contains(told), "{checked}");
+    let output = rig.spawn(&["check"]).wait_with_output().await.unwrap();
+    assert!(str::from_utf8(&output.stdout).unwrap().contains("warning: ") && output.status.success());
+    let (code, line, errors) = rig.command(&["sync", "rows", "--json"]).await;
+    assert_eq!((code, &line["events"], errors.matches(told).count()), (0, &json!(2), 1), "{errors}");
+    let running = rig.spawn(&["run"]);
+    rig.source.wait_until(|asked| asked.len() == 2).await;
+    terminate(&running);
+    let errors = String::from_utf8(running.wait_with_output().await.unwrap().stderr).unwrap();
+    assert_eq!(errors.matches(told).count(), 1, "{errors}");
 }
 
 async fn a_second_run_of_a_job_is_skipped_while_the_first_is_under_way(database: Database) {
@@ -125,6 +163,7 @@ async fn a_wrong_jobs_file_starts_nothing(database: Database) {
 both!(
     sync_answers_with_one_line_of_json,
     a_second_run_of_a_job_is_skipped_while_the_first_is_under_way,
+    c03_a_warning_of_the_jobs_file_is_told_and_changes_no_exit_code,
     sigterm_ends_a_run_cleanly,
     a_scheduled_job_polls_again_and_again_and_sends_each_change_once,
     plan_tells_the_fires_and_the_window,

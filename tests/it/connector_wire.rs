@@ -1,10 +1,16 @@
 //! The wire: what a request carries, where it may go, and in which shapes an answer may come.
 
+use std::sync::{Arc, Mutex};
+
 use onlynew::config::{
     account::{Auth, KeyPlace},
     stream::PageKind,
 };
 use serde_json::json;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+};
 
 use crate::{
     connector_job::{Draft, body},
@@ -106,7 +112,7 @@ async fn c34_a_redirect_to_another_host_carries_no_credential() {
 }
 
 #[tokio::test]
-async fn redirects_on_the_same_origin_are_followed_with_the_credential_and_not_for_ever() {
+async fn c34_redirects_on_the_same_origin_are_followed_with_the_credential_and_not_for_ever() {
     let source = Source::start(|asked| match asked.path.as_str() {
         "/items" => Answer::status(301).header("Location", "/v2/items?a=1"),
         _ => good(),
@@ -124,6 +130,38 @@ async fn redirects_on_the_same_origin_are_followed_with_the_credential_and_not_f
 
     let source = Source::script([Answer::status(302)]).await;
     assert!(Draft::new(&source.url()).read().await.failure().contains("names no place"));
+}
+
+#[tokio::test]
+async fn c34_a_redirect_to_https_on_the_same_host_is_followed() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let host = listener.local_addr().unwrap();
+    // The beginning of what each connection was sent; a TLS handshake is answered by hanging up.
+    let begun = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::clone(&begun);
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut first = [0; 2_048];
+            let length = stream.read(&mut first).await.unwrap();
+            kept.lock().unwrap().push(first[..length].to_vec());
+            let moved = format!(
+                "HTTP/1.1 301 X\r\nlocation: https://{host}/items\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+            );
+            if first.starts_with(b"GET ") {
+                stream.write_all(moved.as_bytes()).await.unwrap();
+            }
+        }
+    });
+    let walk =
+        Draft::new(&format!("http://{host}")).auth(api_key(KeyPlace::Header, "X-Api-Key", "")).read().await;
+    assert!(walk.failure().contains("no connection"), "no redirect that is refused: {}", walk.failure());
+    let begun = begun.lock().unwrap();
+    assert_eq!(begun.len(), 10, "five tries, each by http and then by https");
+    for pair in begun.chunks(2) {
+        assert!(String::from_utf8_lossy(&pair[0]).contains("s3cret&1"));
+        assert_eq!(pair[1][..2], [0x16, 0x03], "a TLS handshake, and the key is nowhere to be read");
+        assert!(!String::from_utf8_lossy(&pair[1]).contains("s3cret"));
+    }
 }
 
 #[tokio::test]

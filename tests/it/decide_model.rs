@@ -15,6 +15,7 @@ use onlynew::domain::{
     content::Hash,
     decide::{Decision, Detect, Seen, Stored, decide},
     instant::Instant,
+    run::RunId,
     version::Version,
 };
 
@@ -34,6 +35,7 @@ struct Sighting {
     state: usize,
     asked_at: i64,
     answered_at: i64,
+    run: i64,
 }
 
 /// One change that was told.
@@ -102,9 +104,21 @@ fn orders(states: usize, most: usize) -> Vec<Vec<usize>> {
 /// A reader that has one page under way at a time: each is asked for after the one before was answered.
 fn one_after_another(order: &[usize]) -> Vec<Sighting> {
     let at = |position: usize| i64::try_from(position).unwrap() * 10;
-    let sighting =
-        |(position, &state)| Sighting { state, asked_at: at(position) + 1, answered_at: at(position) + 2 };
+    let sighting = |(position, &state)| Sighting {
+        state,
+        asked_at: at(position) + 1,
+        answered_at: at(position) + 2,
+        run: at(position),
+    };
     order.iter().enumerate().map(sighting).collect()
+}
+
+/// The same, where all but the two readings at the end belong to one run.
+fn in_one_run(order: &[usize]) -> Vec<Sighting> {
+    let mut sightings = one_after_another(order);
+    let last = sightings.len() - 2;
+    sightings[..last].iter_mut().for_each(|sighting| sighting.run = 0);
+    sightings
 }
 
 /// Readers side by side, of which some are slow: a reading that finds an older state than one decided
@@ -147,6 +161,7 @@ fn decisions(
             answered_at: at(sighting.answered_at),
             decided_at: at(sighting.answered_at),
             tolerance: None,
+            run: Some(RunId(sighting.run)),
         };
         let (decision, next) = decide(stored.as_ref(), &seen, detect);
         all.push(decision);
@@ -306,4 +321,28 @@ fn after_slow_pages_two_clean_readings_end_with_what_the_source_holds() {
             .then(|| broken_end(history, sightings, told, detect, Settling::WhenTrue))
             .flatten()
     });
+}
+
+/// The changes of the run numbered 0 that no version orders.
+fn unordered(history: &[State], sightings: &[Sighting], told: &[Told]) -> usize {
+    let is_unordered = |told: &&Told| {
+        let before = &sightings[..told.position];
+        let version = history[told.state].version;
+        told.decision == Decision::Updated
+            && sightings[told.position].run == 0
+            && (version.is_none() || before.iter().any(|before| history[before.state].version >= version))
+    };
+    told.iter().filter(is_unordered).count()
+}
+
+#[test]
+fn one_run_tells_of_one_change_that_no_version_orders_and_the_next_runs_lose_nothing() {
+    for settling in [Settling::Always, Settling::WhenTrue, Settling::Never] {
+        for_all(4, in_one_run, settling, |history, sightings, told, detect| {
+            if unordered(history, sightings, told) > 1 {
+                return Some("a second change of one run that no version orders");
+            }
+            broken_promise(history, sightings, told, detect, settling)
+        });
+    }
 }

@@ -7,6 +7,9 @@
     reason = "a failing test may panic"
 )]
 
+mod cases_clocks;
+mod cases_crashes;
+mod cases_deciding;
 mod cases_delivery;
 mod cases_limits;
 mod cases_pages;

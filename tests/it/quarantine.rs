@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use onlynew::{
-    domain::{instant::Instant, run::RunStatus},
+    domain::{instant::Instant, page::SeenRecord, run::RunStatus},
     store::PageCommit,
 };
 use serde_json::{Value, json};
@@ -136,7 +136,7 @@ async fn what_was_skipped_is_listed_again_only_when_its_text_changes(database: D
     assert_ne!(listed[0]["id"], json!(id));
 }
 
-async fn an_accepted_record_is_decided_once_it_can_be_read(database: Database) {
+async fn c19_an_accepted_record_is_decided_once_it_can_be_read(database: Database) {
     let story = Story::new(database).await;
     story.sync_at(0).await;
     let id = story.id().await;
@@ -173,14 +173,28 @@ async fn an_accepted_record_does_not_bring_back_what_was_overtaken(database: Dat
     assert_eq!(story.rig.sent_keys(), ["1", "2"]);
 }
 
+fn versionless(content: &str) -> SeenRecord {
+    SeenRecord { version: None, ..record("1", 1, content) }
+}
+
+async fn accepting_is_a_change_of_its_own_beside_the_one_of_its_run(database: Database) {
+    let store = database.open().await;
+    let job = RunningJob::start(&store, "issues").await;
+    job.commit(1, vec![versionless("a")]).await;
+    assert_eq!(job.commit(2, vec![versionless("b")]).await.updated, 1);
+    job.commit_page(&PageCommit { quarantined: vec![broken("{", "no JSON")], ..job.page(3, Vec::new()) })
+        .await;
+    let listed = store.quarantined(job.row.id).await.unwrap();
+    let accepted = job.page(3, vec![versionless("c")]);
+    let counts = store.accept_quarantined(&job.lease, listed[0].id, &accepted).await.unwrap().unwrap();
+    assert_eq!((counts.updated, counts.conflicts, counts.events), (1, 0, 1));
+    assert_eq!(job.commit(4, vec![versionless("d")]).await.updated, 1);
+    assert_eq!(job.commit(5, vec![versionless("e")]).await.conflicts, 1);
+}
+
 async fn content_alone_is_decided_as_of_the_moment_its_page_was_asked_for(database: Database) {
     let store = database.open().await;
     let job = RunningJob::start(&store, "issues").await;
-    let versionless = |content: &str| {
-        let mut record = record("1", 1, content);
-        record.version = None;
-        record
-    };
     let page = PageCommit { quarantined: vec![broken("{", "no JSON")], ..job.page(1, Vec::new()) };
     job.commit_page(&page).await;
     job.commit(2, vec![versionless("new")]).await;
@@ -232,8 +246,9 @@ both!(
     a_record_that_cannot_be_read_holds_back_completeness_and_not_the_watermark,
     the_list_tells_what_came_why_and_how_often,
     what_was_skipped_is_listed_again_only_when_its_text_changes,
-    an_accepted_record_is_decided_once_it_can_be_read,
+    c19_an_accepted_record_is_decided_once_it_can_be_read,
     an_accepted_record_does_not_bring_back_what_was_overtaken,
+    accepting_is_a_change_of_its_own_beside_the_one_of_its_run,
     content_alone_is_decided_as_of_the_moment_its_page_was_asked_for,
     a_text_that_is_read_after_all_leaves_the_list_by_itself,
     a_record_of_the_baseline_is_accepted_in_silence,

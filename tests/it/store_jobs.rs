@@ -22,7 +22,7 @@ use crate::{
 both!(
     a_job_is_registered_once_however_many_register_it_at_once,
     a_job_has_one_holder_at_a_time,
-    a_lease_that_ran_out_is_taken_over_and_the_old_one_is_void,
+    c37_a_lease_that_ran_out_is_taken_over_and_the_old_one_is_void,
     a_renewed_lease_is_not_taken_over,
     a_scheduled_instant_is_recorded_once,
     the_baseline_is_fixed_once,
@@ -88,7 +88,7 @@ async fn a_job_has_one_holder_at_a_time(database: Database) {
     assert!(next.epoch > lease.epoch);
 }
 
-async fn a_lease_that_ran_out_is_taken_over_and_the_old_one_is_void(database: Database) {
+async fn c37_a_lease_that_ran_out_is_taken_over_and_the_old_one_is_void(database: Database) {
     let (one, other) = database.open_two().await;
     let old = RunningJob::start_for(&one, "issues", Duration::from_millis(1)).await;
     tokio::time::sleep(Duration::from_millis(20)).await;

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     config::stream::{Missing, RecordFormat, Shape, Stream},
-    domain::json_path::{JsonPath, elements},
+    domain::json_path::{JsonPath, MOST_ELEMENTS, elements, too_many},
 };
 
 /// The rows of a page.
@@ -213,6 +213,9 @@ fn members(map: &RawValue) -> Result<Vec<(String, &RawValue)>, RecordsError> {
         fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
             let mut members = Vec::new();
             while let Some(member) = map.next_entry()? {
+                if members.len() == MOST_ELEMENTS {
+                    return Err(too_many());
+                }
                 members.push(member);
             }
             Ok(members)

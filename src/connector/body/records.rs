@@ -13,6 +13,7 @@ use crate::{
     domain::{
         content::Hash,
         instant::Instant,
+        json,
         key::{KeyError, RecordKey},
         page::SeenRecord,
         version::{Version, VersionError},
@@ -191,7 +192,7 @@ impl Reading<'_> {
             )));
         }
         let stream = &self.job.stream;
-        let record: Value = serde_json::from_str(row.get())
+        let record = json::parse(row.get())
             .map_err(|error| Bad::Record(format!("it is not JSON that can be read: {error}")))?;
         let version = match &stream.incremental {
             Some(incremental) => {

@@ -94,6 +94,7 @@ impl PageReader {
             asked_at: good.asked_at,
             answered_at: good.answered_at,
             source_time: good.source_time,
+            is_dated: good.is_dated,
             next: self.pager.mark(good.answered_at).filter(|_| stream.pagination.token_ttl.is_some()),
             // Rows without a version stand outside every bound, and may still be to come.
             risen_to: self.pager.risen_to().filter(|_| !self.is_from_start || is_keyset(stream)),

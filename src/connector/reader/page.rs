@@ -28,6 +28,8 @@ pub struct Page {
     pub answered_at: Instant,
     /// When it was asked for, by the source's clock.
     pub source_time: Instant,
+    /// The source told its clock; else `source_time` is a guess.
+    pub is_dated: bool,
     /// The page behind it, where a later walk may go on there.
     pub next: Option<PageMark>,
     /// The version below which every row of the walk was read; `None` where that is not known.

@@ -63,7 +63,7 @@ fn the_shortest_file_has_every_default() {
     assert!(job.window.is_time && !job.window.open_start);
     assert_eq!(job.first_run, FirstRun::Baseline);
     assert_eq!(job.detect, Detect::Version);
-    assert_eq!(job.ignored.iter().map(ToString::to_string).collect::<Vec<_>>(), ["updated_at"]);
+    assert_eq!(job.ignored.iter().map(ToString::to_string).collect::<Vec<_>>(), ["updated_at", "id"]);
     assert_eq!(job.emit, ChangeKind::ALL);
     assert_eq!(job.destination.name, "https://n8n.example.com/webhook/issues");
     assert_eq!(job.destination.concurrency, 4);
@@ -123,7 +123,7 @@ jobs:
     assert_eq!(more.window.start, instant("2026-01-01T10:00:00Z"));
     assert_eq!(issues.window.settle, Duration::from_secs(30));
     assert_eq!((issues.first_run, issues.detect), (FirstRun::Emit, Detect::Either));
-    assert_eq!(issues.ignored.len(), 3);
+    assert_eq!(issues.ignored.len(), 4);
     assert_eq!(issues.emit, [ChangeKind::Created, ChangeKind::Updated]);
     let Auth::ApiKey { name, key, .. } = &issues.destination.auth else { panic!() };
     assert_eq!((name.as_str(), key.expose_secret()), ("X-Token", "n8n-do-not-show-me"));
@@ -271,7 +271,7 @@ fn stripe_takes_its_key_in_two_ways() {
     assert!(
         matches!(&customers.account.auth, Auth::Basic { password, .. } if password.expose_secret().is_empty())
     );
-    assert!(customers.stream.incremental.is_none() && customers.ignored.is_empty());
+    assert!(customers.stream.incremental.is_none() && customers.ignored == customers.stream.primary_key);
     assert_eq!(customers.detect, Detect::Content);
     let names: Vec<&str> = customers.stream.query.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["limit", "starting_after"]);
@@ -345,7 +345,7 @@ fn a_connector_beside_jobs_yaml_comes_before_the_built_in_one() {
     let job = &config.jobs["j"];
     assert!(matches!(&job.stream.base_url, Template::Literal(root) if root == "http://ours"));
     assert_eq!(job.emit, [ChangeKind::Created], "a key of the connector's own");
-    assert_eq!(job.ignored, ["b".parse().expect("a path")], "a key that the job wins");
+    assert_eq!(job.ignored, ["b", "id"].map(|path| path.parse().expect("a path")), "a key that the job wins");
     let list = catalog::connectors(folder.path()).unwrap_or_else(|errors| panic!("{errors}"));
     let names: Vec<_> = list.iter().map(|found| (found.name.as_str(), found.file.is_some())).collect();
     assert_eq!(names, [("github", true), ("stripe", false)]);
@@ -416,7 +416,7 @@ jobs:
     assert_eq!(job.stream.records.format, RecordFormat::Csv { delimiter: b'\t' });
     assert_eq!((job.on_missing_version, job.numbers), (OnMissingVersion::Skip, Numbers::Raw));
     let ignored: Vec<String> = job.ignored.iter().map(ToString::to_string).collect();
-    assert_eq!(ignored, ["updated_at", "created_at", "views"]);
+    assert_eq!(ignored, ["updated_at", "created_at", "views", "id"]);
     assert_eq!((job.window.granularity, job.window.precision), (Duration::from_mins(1), 60_000_000));
     assert_eq!(job.version_format().name(), "%d.%m.%Y %H:%M");
 

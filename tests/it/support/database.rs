@@ -137,7 +137,36 @@ impl Database {
         }
     }
 
-    /// Takes back what [`Self::break_on`] did to `table`.
+    /// Makes every `operation` on `table` whose row meets `condition` take longer than any test, or on PostgreSQL, where
+    /// nobody stops it once its process is gone, a few seconds.
+    pub async fn stall_on(&self, table: &str, operation: &str, condition: &str) {
+        match self.place {
+            Place::Sqlite { .. } => {
+                let endless = ["job"; 40].iter().enumerate().map(|(at, table)| format!("{table} AS t{at}"));
+                let endless = endless.collect::<Vec<_>>().join(", ");
+                self.tamper("INSERT INTO job (name, uid) VALUES ('beside', 'beside')").await;
+                self.tamper(&format!(
+                    "CREATE TRIGGER broken_{table} BEFORE {operation} ON {table} WHEN {condition}
+                     BEGIN SELECT count(*) FROM {endless} WHERE t0.id + t39.id < 0; END"
+                ))
+                .await;
+            }
+            Place::Postgres { .. } => {
+                self.tamper(
+                    "CREATE OR REPLACE FUNCTION stalled() RETURNS trigger LANGUAGE plpgsql
+                     AS 'BEGIN PERFORM pg_sleep(3); RETURN NEW; END'",
+                )
+                .await;
+                self.tamper(&format!(
+                    "CREATE TRIGGER broken_{table} BEFORE {operation} ON {table} FOR EACH ROW
+                     WHEN ({condition}) EXECUTE FUNCTION stalled()"
+                ))
+                .await;
+            }
+        }
+    }
+
+    /// Takes back what [`Self::break_on`] or [`Self::stall_on`] did to `table`.
     pub async fn mend(&self, table: &str) {
         match self.place {
             Place::Sqlite { .. } => self.tamper(&format!("DROP TRIGGER broken_{table}")).await,

@@ -157,6 +157,12 @@ jobs:
         self.rewrite("every: 1s", &format!("every: {period}"));
     }
 
+    /// Reads from another source than the rig's own, until it is configured anew.
+    pub fn read_from(&self, url: &str) {
+        let text = self.jobs.lock().unwrap().replace(&self.source.url, url);
+        self.configure_with(text);
+    }
+
     /// Calls the destination something else.
     pub fn rename_destination(&self, name: &str) {
         self.rewrite("  n8n:", &format!("  {name}:"));

@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use axum::{
@@ -47,6 +48,8 @@ pub enum Reply {
     Json(String),
     /// This status, headers and body.
     Status(u16, Vec<(&'static str, String)>, String),
+    /// This, after a while.
+    Slow(Duration, Box<Reply>),
     /// No answer, for as long as the other side waits.
     Hold,
 }
@@ -113,9 +116,13 @@ async fn serve(
     let body = String::from_utf8(body.to_vec()).unwrap();
     let asked = Asked { query, headers, body };
     let answer = Arc::clone(&server.answer.lock().unwrap());
-    let reply = answer(&asked);
+    let mut reply = answer(&asked);
     server.asked.lock().unwrap().push(asked);
     server.count.send_modify(|count| *count += 1);
+    while let Reply::Slow(wait, then) = reply {
+        tokio::time::sleep(wait).await;
+        reply = *then;
+    }
     let response = Response::builder();
     match reply {
         Reply::Json(text) => {
@@ -126,6 +133,7 @@ async fn serve(
             .fold(response.status(code), |response, (name, value)| response.header(name, value))
             .body(Body::from(body))
             .unwrap(),
+        Reply::Slow(..) => unreachable!("it is over"),
         Reply::Hold => std::future::pending().await,
     }
 }

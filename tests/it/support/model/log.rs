@@ -1,14 +1,17 @@
 //! What the store was really told, in order, and what n8n was really sent: the facts that the oracle judges.
 
-use onlynew::domain::{run::RunStatus, version::Version};
+use onlynew::domain::{
+    run::{RunId, RunStatus},
+    version::Version,
+};
 
 use super::{receiver::Attempt, world::Shown};
 
 /// One write that was committed.
 #[derive(Clone, Debug)]
 pub enum Fact {
-    /// A page, on this trip, committed at this time.
-    Page { trip: usize, at: i64, rows: Vec<Shown> },
+    /// A page of this run, on this trip, committed at this time.
+    Page { trip: usize, at: i64, run: RunId, rows: Vec<Shown> },
     /// The baseline instant that holds, and when the run that asked for it had asked for its first page.
     Baseline { at: i64, asked_at: Option<i64> },
     /// The end of a run.

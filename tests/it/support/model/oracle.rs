@@ -3,7 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use onlynew::domain::{decide::Detect, run::RunStatus, version::Version};
+use onlynew::domain::{
+    decide::Detect,
+    run::{RunId, RunStatus},
+    version::Version,
+};
 
 use super::{
     api::shown_of,
@@ -77,8 +81,8 @@ pub fn passed_over(world: &World, log: &Log, Version(watermark): Version) -> Vec
 /// Everything that is wrong with a history that has come to rest.
 pub fn judge(world: &World, log: &Log) -> Vec<String> {
     let mut wrong = log.violations.clone();
-    wrong.extend(met(world, log));
-    let expected = expected(&world.plan, log);
+    let (expected, decided) = expected(&world.plan, log);
+    wrong.extend(met(world, log, &decided));
     wrong.extend(delivered(&world.plan, log, &expected));
     wrong.extend(baseline(&world.plan, log));
     wrong
@@ -105,7 +109,7 @@ pub fn complete(world: &World, log: &Log, trip: usize) -> Vec<String> {
     missing.map(|row| format!("a complete run was served {row:?} and did not store it")).collect()
 }
 
-fn met(world: &World, log: &Log) -> Vec<String> {
+fn met(world: &World, log: &Log, decided: &BTreeSet<Shown>) -> Vec<String> {
     let pages = log.facts.iter().filter_map(|fact| match fact {
         Fact::Page { rows, .. } => Some(rows),
         _ => None,
@@ -116,27 +120,36 @@ fn met(world: &World, log: &Log) -> Vec<String> {
         let Some(last) = states.last().filter(|state| !state.vanished) else { continue };
         if !met.contains(&last.shown(key)) && is_promised(&world.plan, last) {
             wrong.push(format!("LOST row {key}: the source holds {last:?}, which was never stored"));
+        } else if met.contains(&last.shown(key)) && !decided.contains(&last.shown(key)) {
+            wrong.push(format!(
+                "LOST row {key}: the source holds {last:?}, which was left undecided for good"
+            ));
         }
     }
     wrong
 }
 
 /// The events that the committed pages must have made, by key. A change is a newer version (not by content
-/// alone), or other content under no newer version; what is older is none.
-fn expected(plan: &Plan, log: &Log) -> BTreeMap<u32, Vec<Expected>> {
+/// alone), or other content under no newer version; what is older is none. A second change in one run that no version
+/// orders may be that of another record with the same key, and is left to the next run: the second part says which
+/// sightings were not left so.
+fn expected(plan: &Plan, log: &Log) -> (BTreeMap<u32, Vec<Expected>>, BTreeSet<Shown>) {
     struct Known {
         version: Option<i64>,
         content: u32,
         deleted: bool,
         from_future: bool,
+        /// The run in which it last changed in a way that no version orders.
+        unordered_in: Option<RunId>,
     }
     let mut known: HashMap<u32, Known> = HashMap::new();
     let mut events: BTreeMap<u32, Vec<Expected>> = BTreeMap::new();
+    let mut decided = BTreeSet::new();
     let mut baseline = None;
     let mut is_open = plan.baseline;
     for fact in &log.facts {
-        let (rows, at) = match fact {
-            Fact::Page { rows, at, .. } => (one_of_each(rows), at),
+        let (rows, at, run) = match fact {
+            Fact::Page { rows, at, run, .. } => (one_of_each(rows), at, *run),
             Fact::Baseline { at, .. } => {
                 baseline = Some(*at);
                 continue;
@@ -147,6 +160,7 @@ fn expected(plan: &Plan, log: &Log) -> BTreeMap<u32, Vec<Expected>> {
             }
         };
         for row in rows {
+            let before = decided.replace(row);
             let kind = match known.get(&row.key) {
                 None if row.flagged => "none",
                 None => "record.created",
@@ -170,6 +184,20 @@ fn expected(plan: &Plan, log: &Log) -> BTreeMap<u32, Vec<Expected>> {
                     }
                 }
             };
+            let is_ordered = match (known.get(&row.key).and_then(|known| known.version), row.version) {
+                (_, None) => false,
+                (None, Some(_)) => true,
+                (Some(known), Some(version)) => {
+                    version > known && !(plan.is_time() && is_future(version, *at))
+                }
+            };
+            let mut unordered_in = known.get(&row.key).and_then(|known| known.unordered_in);
+            if kind == "record.updated" && !is_ordered && unordered_in.replace(run) == Some(run) {
+                if before.is_none() {
+                    decided.remove(&row);
+                }
+                continue;
+            }
             let silent = is_open
                 && match (row.version, baseline) {
                     (Some(version), Some(at)) if plan.is_time() => version <= at,
@@ -181,10 +209,10 @@ fn expected(plan: &Plan, log: &Log) -> BTreeMap<u32, Vec<Expected>> {
             let version = row.version.or(known.get(&row.key).and_then(|known| known.version));
             let from_future = plan.is_time() && version.is_some_and(|version| is_future(version, *at));
             let (content, deleted) = (row.content, row.flagged);
-            known.insert(row.key, Known { version, content, deleted, from_future });
+            known.insert(row.key, Known { version, content, deleted, from_future, unordered_in });
         }
     }
-    events
+    (events, decided)
 }
 
 /// Of several sightings of a key on one page the newest counts; of equals the last.

@@ -182,12 +182,12 @@ watched! {
         let shown = |record: &onlynew::domain::page::SeenRecord| {
             shown_of(versions, &serde_json::from_str(record.raw.get()).unwrap())
         };
-        let (trip, at) = (world.current, world.now);
+        let (trip, at, run) = (world.current, world.now, page.run);
         let rows = page.records.iter().map(shown).collect();
         if page.bookmark.is_some() {
             store.scene.log().bookmarked_walk = world.first_at();
         }
-        store.scene.log().facts.push(Fact::Page { trip, at, rows });
+        store.scene.log().facts.push(Fact::Page { trip, at, run, rows });
     };
     advance(lease: &JobLease, run: RunId, watermark: Option<Version>) -> () => |store, _done| {
         store.wrote(lease, "the watermark");

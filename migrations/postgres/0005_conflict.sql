@@ -1,0 +1,5 @@
+-- The run that last changed the row by its content alone.
+ALTER TABLE record ADD COLUMN hash_run BIGINT;
+
+-- Further changes by the content alone of keys that one had already changed in that run.
+ALTER TABLE run ADD COLUMN conflicts BIGINT NOT NULL DEFAULT 0;
