@@ -5,6 +5,7 @@ use std::time::Duration;
 use url::Url;
 
 use super::account::Auth;
+use crate::domain::signature::SigningKey;
 
 /// Where events go.
 #[derive(Debug)]
@@ -13,8 +14,10 @@ pub struct Destination {
     pub name: String,
     /// The production URL of an n8n Webhook trigger.
     pub url: Url,
-    /// How deliveries are signed.
+    /// How deliveries show who sends them.
     pub auth: Auth,
+    /// What they are signed with; several while receivers change from one secret to the next.
+    pub signing_keys: Vec<SigningKey>,
     /// How many deliveries may be under way at once.
     pub concurrency: u32,
     /// How long an answer may take.

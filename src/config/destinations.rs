@@ -13,6 +13,7 @@ use super::{
     destination::Destination,
     error::{Problem, Problems, Span, listed},
     file::DestinationFile,
+    signing::signing_keys,
     text::{TextOr, spanned},
     values::{check_name, duration, positive_duration, web_url},
 };
@@ -54,7 +55,7 @@ impl Destinations {
         match &given.value {
             TextOr::Text(text) if text.contains("://") => {
                 let url = spanned(text, given.span, given.source.clone());
-                let file = DestinationFile { url, auth: None, concurrency: None, timeout: None, retry: None };
+                let file = DestinationFile::plain(url);
                 self.share(build(None, &file, problems)?, given.span, problems)
             }
             TextOr::Text(text) => {
@@ -114,6 +115,7 @@ fn build(name: Option<&Spanned<String>>, file: &DestinationFile, problems: &Prob
     let before = problems.count();
     let url = webhook_url(&file.url, problems);
     let auth = webhook_auth(file.auth.as_ref(), problems);
+    let signing_keys = signing_keys(file.signing_secret.as_ref(), problems);
     let concurrency = file.concurrency.as_ref().map_or(CONCURRENCY, |given| given.value.get());
     let timeout = match &file.timeout {
         Some(text) => positive_duration(text, "timeout", problems),
@@ -134,7 +136,15 @@ fn build(name: Option<&Spanned<String>>, file: &DestinationFile, problems: &Prob
     }
     let url = url?;
     let name = name.map_or_else(|| bare(&url), |name| name.value.clone());
-    Some(Destination { name, url, auth: auth?, concurrency, timeout: timeout?, delays })
+    Some(Destination {
+        name,
+        url,
+        auth: auth?,
+        signing_keys: signing_keys?,
+        concurrency,
+        timeout: timeout?,
+        delays,
+    })
 }
 
 /// The URL without what may be secret: user, query and fragment.
@@ -167,6 +177,7 @@ fn same(one: &Destination, other: &Destination) -> bool {
         && one.concurrency == other.concurrency
         && one.timeout == other.timeout
         && one.delays == other.delays
+        && one.signing_keys == other.signing_keys
         && identity(&one.auth) == identity(&other.auth)
 }
 

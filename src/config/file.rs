@@ -10,7 +10,7 @@ use super::{
     connector_file::{RateLimitFile, SourceFile},
     de::{Entries, Spanned},
     job::FirstRun,
-    text::{DurationForm, Literal, PathForm, SecretForm, StartForm, TextOr, ZoneForm},
+    text::{DurationForm, Literal, PathForm, SecretForm, SecretsForm, StartForm, TextOr, ZoneForm},
 };
 use crate::domain::{decide::Detect, event::ChangeKind, numbers::Numbers, version_field::OnMissingVersion};
 
@@ -108,6 +108,10 @@ pub(super) struct DestinationFile {
     pub(super) url: Spanned<String>,
     /// The credentials that the Webhook trigger asks for.
     pub(super) auth: Option<Spanned<WebhookAuthFile>>,
+    /// Signs deliveries by Standard Webhooks: 24 to 64 bytes in base64, with or without `whsec_` in front; or a
+    /// list of secrets while receivers change from one to the next, each of which signs. Default: no signature.
+    #[schemars(with = "Option<SecretsForm>")]
+    pub(super) signing_secret: Option<Spanned<Literal>>,
     /// How many deliveries may be under way at once.
     #[schemars(with = "Option<NonZeroU32>", range(min = 1, max = 256), extend("default" = 4))]
     pub(super) concurrency: Option<Spanned<NonZeroU32>>,
@@ -248,6 +252,13 @@ pub(super) struct ChangesFile {
     /// The kinds of change that are sent. Default: all.
     #[schemars(with = "Option<Vec<ChangeKind>>")]
     pub(super) emit: Option<Spanned<Vec<Spanned<ChangeKind>>>>,
+}
+
+impl DestinationFile {
+    /// A destination of which only the URL is given.
+    pub(super) fn plain(url: Spanned<String>) -> Self {
+        Self { url, auth: None, signing_secret: None, concurrency: None, timeout: None, retry: None }
+    }
 }
 
 impl JsonSchema for TextOr<DestinationFile> {

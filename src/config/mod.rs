@@ -25,6 +25,7 @@ mod records;
 mod resolve;
 mod rules;
 pub mod schema;
+mod signing;
 pub mod stream;
 mod streams;
 mod sync;

@@ -49,6 +49,17 @@ forms! {
     PlaceForm { "title": "a path such as `$.paging.next`, or `header:Name`", "type": "string" }
     /// A secret.
     SecretForm { "title": "a secret, best as `\"${NAME}\"` or `\"${file:/run/secrets/name}\"`", "type": "string" }
+    /// One secret or several.
+    SecretsForm {
+        "anyOf": [
+            { "title": "a secret, best as `\"${NAME}\"` or `\"${file:/run/secrets/name}\"`", "type": "string" },
+            {
+                "title": "a list of secrets, each of which signs",
+                "type": "array",
+                "items": { "title": "a secret, best as `\"${NAME}\"`", "type": "string" },
+            },
+        ],
+    }
     /// A scalar that may hold templates.
     TemplateForm { "title": "a text, a number, `true` or `false`", "type": ["string", "number", "boolean"] }
     /// The first version of interest.

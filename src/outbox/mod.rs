@@ -4,6 +4,7 @@
 //! leave side by side.
 
 mod dispatcher;
+mod headers;
 mod sender;
 
 pub use dispatcher::{Dispatcher, Drained};

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use reqwest::{
     Client, StatusCode,
-    header::{CONTENT_TYPE, LOCATION, RETRY_AFTER},
+    header::{LOCATION, RETRY_AFTER},
     redirect::Policy,
 };
 use secrecy::ExposeSecret;
 
+use super::headers;
 use crate::{
     config::{
         account::{Auth, KeyPlace},
@@ -62,14 +63,9 @@ impl Sender {
 
     /// Sends one event. Every attempt carries the same id and the same bytes.
     pub async fn send(&self, destination: &Destination, event: &ClaimedEvent, clock: &dyn Clock) -> Sent {
-        let mut request = self
-            .client
-            .post(destination.url.clone())
-            .header(CONTENT_TYPE, "application/json")
-            .header("Idempotency-Key", &event.event_id)
-            .header("webhook-id", &event.event_id)
-            .header("X-Onlynew-Attempt", event.tries.saturating_add(1))
-            .body(event.body.clone());
+        let (keys, number) = (&destination.signing_keys, event.tries.saturating_add(1));
+        let headers = headers::of_attempt(keys, &event.event_id, event.body.as_bytes(), number, clock.now());
+        let mut request = self.client.post(destination.url.clone()).headers(headers).body(event.body.clone());
         request = match &destination.auth {
             // Webhooks have no tokens that run out: no configuration says so.
             Auth::None | Auth::OAuth2(_) => request,

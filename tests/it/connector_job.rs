@@ -251,6 +251,7 @@ impl Draft {
             name: "d".into(),
             url: "http://n8n.test/webhook/d".parse().unwrap(),
             auth: Auth::None,
+            signing_keys: Vec::new(),
             concurrency: 1,
             timeout: Duration::from_secs(30),
             delays: Vec::new(),

@@ -29,6 +29,7 @@ mod connector_pages;
 mod connector_quota;
 mod connector_wire;
 mod decide_model;
+mod delivery_headers;
 mod floors;
 mod histories;
 mod quarantine;
