@@ -326,7 +326,7 @@ fn mask(node: &Node, auth: Option<&str>, problems: &Problems) {
             if named {
                 return;
             }
-            if auth.is_some_and(|key| !matches!(key, "type" | "name" | "in" | "prefix")) {
+            if auth.is_some_and(|key| !matches!(key, "type" | "name" | "in" | "prefix" | "algorithm")) {
                 problems.mask(node.span);
             } else if let Some((scheme, rest)) = text.split_once("://")
                 && let Some((user, _)) = rest.split_once('@')

@@ -7,6 +7,7 @@ mod address;
 mod auth;
 mod body;
 mod clamp;
+pub mod guard;
 mod http;
 mod link;
 mod login;

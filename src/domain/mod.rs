@@ -3,6 +3,8 @@
 //! Every rule of the product is a function here with its table of cases beside it; the floors above
 //! only carry the answers out. This floor imports nothing of ours.
 
+pub mod address_kind;
+pub mod allow_private;
 pub mod anchor;
 pub mod backoff;
 pub mod bookmark;
@@ -15,6 +17,7 @@ pub mod fires;
 pub mod fixed_point;
 pub mod instant;
 pub mod json_path;
+pub mod jwt;
 pub mod key;
 pub mod keyset;
 pub mod mac;

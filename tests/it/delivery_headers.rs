@@ -1,11 +1,13 @@
 //! What a delivery shows of itself and of its sender, as the receiver's own libraries read it.
 
-use onlynew::{domain::clock::machine_time, domain::instant::Instant};
+use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode};
+use onlynew::domain::{clock::machine_time, instant::Instant};
+use serde_json::{Value, json};
 use standardwebhooks::Webhook;
 
 use crate::support::{
     database::Database,
-    rig::{Job, Rig, page_of},
+    rig::{Job, Rig, SECRET, page_of},
     server::{Asked, Reply},
 };
 
@@ -79,4 +81,61 @@ async fn the_attempts_of_an_event_share_a_trace_and_no_span() {
     });
     assert_eq!(parts[0].0, parts[1].0);
     assert_ne!(parts[0].1, parts[1].1);
+}
+
+#[tokio::test]
+async fn each_attempt_shows_a_token_that_n8n_s_rules_verify() {
+    for (written, algorithm) in [
+        ("", Algorithm::HS256),
+        (", algorithm: HS384", Algorithm::HS384),
+        (", algorithm: HS512", Algorithm::HS512),
+    ] {
+        let claims = "claims: {iss: onlynew, level: 3, roles: [a, b], live: true}";
+        let rig = rig(&format!("auth: {{secret: \"${{SECRET}}\"{written}, {claims}}}")).await;
+        let tokens = two_attempts(&rig)
+            .await
+            .map(|asked| asked.header("authorization").strip_prefix("Bearer ").unwrap().to_owned());
+        let shown = tokens.each_ref().map(|token| {
+            let rules = Validation::new(algorithm);
+            let key = |secret: &[u8]| DecodingKey::from_secret(secret).unwrap();
+            assert!(decode::<Value>(token, &key(b"another"), &rules).is_err());
+            decode::<Value>(token, &key(SECRET.as_bytes()), &rules).unwrap().claims
+        });
+        for claims in &shown {
+            let life = claims["exp"].as_i64().unwrap() - claims["iat"].as_i64().unwrap();
+            assert_eq!(life, 300);
+            let others = ["iss", "level", "roles", "live"].map(|name| &claims[name]);
+            assert_eq!(others, [&json!("onlynew"), &json!(3), &json!(["a", "b"]), &json!(true)]);
+        }
+        let issued = shown.map(|claims| claims["iat"].as_i64().unwrap());
+        assert_eq!(issued[1] - issued[0], 60);
+    }
+}
+
+#[tokio::test]
+async fn what_a_receiver_repeats_of_a_credential_is_not_told() {
+    let auths = [
+        "{type: basic, username: me, password: \"${SECRET}\"}",
+        "{name: X-Token, value: \"${SECRET}\"}",
+        "{token: \"${SECRET}\"}",
+        "{secret: \"${SECRET}\"}",
+    ];
+    for auth in auths {
+        let rig = rig(&format!("auth: {auth}")).await;
+        rig.receiver.now_answers(|asked| {
+            let shown = asked.header("authorization").trim_start_matches("Bearer ");
+            Reply::Status(500, Vec::new(), format!("you sent {SECRET} {} {shown}.", asked.header("x-token")))
+        });
+        let error = rig.sync().await.delivery_error.unwrap();
+        let asked = &rig.receiver.asked()[0];
+        let (shown, header) = (asked.header("authorization"), asked.header("x-token"));
+        match auth.get(..8) {
+            Some("{type: b") => assert_eq!(shown, "Basic bWU6czNjcjN0LW9mLXRoZS1lbnZpcm9ubWVudA=="),
+            Some("{name: X") => assert_eq!((shown, header), ("", SECRET)),
+            Some("{token: ") => assert_eq!(shown, format!("Bearer {SECRET}")),
+            _ => assert!(shown.starts_with("Bearer ey") && !error.contains("Bearer ey"), "{error}"),
+        }
+        let hidden = if auth.starts_with("{secret") { shown.trim_start_matches("Bearer ") } else { SECRET };
+        assert!(error.contains("you sent") && !error.contains(hidden), "{error}");
+    }
 }

@@ -7,6 +7,7 @@
     reason = "a failing test may panic"
 )]
 
+mod allow_private;
 mod cases_delivery;
 mod cases_limits;
 mod cases_pages;
