@@ -56,13 +56,12 @@ fn of_v4(address: Ipv4Addr) -> AddressKind {
         [100, 100, 100, 200] | [192, 0, 0, 192] => AddressKind::Metadata,
         [169, 254, ..] => AddressKind::LinkLocal,
         [10, ..] | [172, 16..=31, ..] | [192, 168, ..] | [100, 64..=127, ..] => AddressKind::Private,
-        [0, ..]
+        [0 | 224..=255, ..]
         | [192, 0, 0 | 2, _]
         | [192, 88, 99, _]
         | [198, 18..=19, ..]
         | [198, 51, 100, _]
-        | [203, 0, 113, _]
-        | [224..=255, ..] => AddressKind::Reserved,
+        | [203, 0, 113, _] => AddressKind::Reserved,
         _ => AddressKind::Public,
     }
 }

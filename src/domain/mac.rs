@@ -21,6 +21,8 @@ pub fn hmac_sha512(key: &[u8], parts: &[&[u8]]) -> Vec<u8> {
 #[expect(clippy::expect_used, reason = "HMAC takes keys of any length")]
 fn hmac<M: Mac + KeyInit>(key: &[u8], parts: &[&[u8]]) -> Vec<u8> {
     let mut mac = <M as KeyInit>::new_from_slice(key).expect("a key of any length");
-    parts.iter().for_each(|part| mac.update(part));
+    for part in parts {
+        mac.update(part);
+    }
     mac.finalize().into_bytes().to_vec()
 }

@@ -88,16 +88,15 @@ async fn metadata_of_clouds_is_not_asked_because_a_url_names_it() {
 
 #[tokio::test]
 async fn logins_are_held_to_the_rule_too() {
-    let provider = Server::new(|_| Reply::Json(r#"{"access_token":"t"}"#.into())).await;
-    let rig = rig(true, "allow_private: false", "concurrency: 8").await;
-    let token_url = provider.url.replace("127.0.0.1", "localhost");
-    rig.rewrite(
-        "    every: 1s",
-        &format!(
-            "    auth: {{client_id: me, client_secret: hush, token_url: \"{token_url}\"}}\n    every: 1s"
-        ),
-    );
-    let reason = rig.sync().await.report.reason.unwrap();
-    assert!(reason.contains(&token_url) && reason.contains("`localhost` leads to "), "{reason}");
-    assert!(provider.asked().is_empty());
+    for (by_name, said) in [(true, "`localhost` leads to "), (false, "`127.0.0.1` is ")] {
+        let provider = Server::new(|_| Reply::Json(r#"{"access_token":"t"}"#.into())).await;
+        let rig = rig(by_name, "allow_private: false", "concurrency: 8").await;
+        let host = if by_name { "localhost" } else { "127.0.0.1" };
+        let token_url = provider.url.replace("127.0.0.1", host);
+        let auth = format!("auth: {{client_id: me, client_secret: hush, token_url: \"{token_url}\"}}");
+        rig.rewrite("    every: 1s", &format!("    {auth}\n    every: 1s"));
+        let reason = rig.sync().await.report.reason.unwrap();
+        assert!(reason.contains(&token_url) && reason.contains(said), "{reason}");
+        assert!(provider.asked().is_empty());
+    }
 }
