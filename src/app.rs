@@ -70,7 +70,8 @@ impl App {
     pub fn new(config: Config, store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Result<Self> {
         let engine = Engine {
             store: Arc::clone(&store),
-            http: Http::new(HttpOptions::default()).context("cannot set up HTTP")?,
+            http: Http::new(HttpOptions::default(), config.allow_private.clone())
+                .context("cannot set up HTTP")?,
             limits: Arc::new(Limits::new(Arc::clone(&clock))),
             tokens: Arc::new(Tokens::kept_in(Arc::clone(&store))),
             clock,

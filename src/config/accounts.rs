@@ -3,6 +3,7 @@
 
 use std::{collections::HashMap, fmt::Write, sync::Arc};
 
+use secrecy::ExposeSecret;
 use serde_json::{Map, Value as Json};
 
 use super::{
@@ -11,7 +12,6 @@ use super::{
     connector_file::RateLimitFile,
     credentials::source_auth,
     de::Spanned,
-    destinations::identity,
     error::{Problem, Problems, Span, listed},
     file::{AccountFile, JobFile},
     inputs::{self, With},
@@ -146,4 +146,25 @@ fn bucket(connector: &Connector, auth: &Auth, values: &Map<String, Json>) -> Str
     }
     let hash = Hash::of(text.as_bytes()).hex();
     format!("{}:{}", connector.name, hash.get(..12).unwrap_or(&hash))
+}
+
+/// A credential as texts that tell it from every other one.
+fn identity(auth: &Auth) -> Vec<String> {
+    match auth {
+        Auth::None => vec!["none".to_owned()],
+        Auth::Bearer { token } => vec!["bearer".to_owned(), token.expose_secret().to_owned()],
+        Auth::Basic { username, password } => {
+            vec!["basic".to_owned(), username.clone(), password.expose_secret().to_owned()]
+        }
+        Auth::ApiKey { place, name, prefix, key } => vec![
+            "api_key".to_owned(),
+            format!("{place:?}"),
+            name.clone(),
+            prefix.clone(),
+            key.expose_secret().to_owned(),
+        ],
+        Auth::OAuth2(oauth2) => {
+            vec!["oauth2".to_owned(), oauth2.login(), oauth2.scope.clone().unwrap_or_default()]
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! Credentials: what a person gives, matched against the ways of signing that the connector or the webhook
+//! Credentials for sources: what a person gives, matched against the ways of signing that the connector
 //! knows.
 
 use secrecy::SecretString;
@@ -9,7 +9,7 @@ use super::{
     connector_file::AuthFile,
     de::Spanned,
     error::{Problem, Problems, Span, listed},
-    file::{AuthType, CredentialsFile, WebhookAuthFile, WebhookAuthType},
+    file::{AuthType, CredentialsFile},
     values::{is_token, secret, unusable, web_url},
 };
 
@@ -178,7 +178,8 @@ pub(super) fn source_auth(
         },
     };
     let (required, optional) = kind.keys();
-    check_keys(kind.name(), span, &present, required, optional, problems)?;
+    let places: Vec<(&str, Span)> = present.iter().map(|(key, value)| (*key, value.span)).collect();
+    check_keys(kind.name(), span, &places, required, optional, problems)?;
     let take = |name: &str, value: &Option<Spanned<String>>| match value {
         Some(text) => secret(text, name, problems),
         None => Some(SecretString::default()),
@@ -186,7 +187,10 @@ pub(super) fn source_auth(
     match kind {
         AuthType::None => Some(Auth::None),
         AuthType::Bearer => Some(Auth::Bearer { token: take("token", &given.token)? }),
-        AuthType::Basic => basic(given.username.as_ref()?, given.password.as_ref(), problems),
+        AuthType::Basic => {
+            let (username, password) = basic(given.username.as_ref()?, given.password.as_ref(), problems)?;
+            Some(Auth::Basic { username, password })
+        }
         AuthType::ApiKey => {
             let auth = alternatives?.iter().find(|auth| auth.r#type.value == kind)?;
             Some(Auth::ApiKey {
@@ -280,73 +284,12 @@ fn fitting(present: &[(&str, &Spanned<String>)], wanted: &[AuthType]) -> Option<
     wanted.iter().find(fits).copied()
 }
 
-/// How deliveries to a webhook are signed.
-pub(super) fn webhook_auth(given: Option<&Spanned<WebhookAuthFile>>, problems: &Problems) -> Option<Auth> {
-    let Some(given) = given else { return Some(Auth::None) };
-    let (whole, span, given) = (given.whole, given.span, &given.value);
-    let keys = [
-        ("name", &given.name),
-        ("value", &given.value),
-        ("token", &given.token),
-        ("username", &given.username),
-        ("password", &given.password),
-    ];
-    let present: Vec<(&str, &Spanned<String>)> =
-        keys.into_iter().filter_map(|(key, value)| Some((key, value.as_ref()?))).collect();
-    let kind = match &given.r#type {
-        Some(kind) => kind.value,
-        None if given.value.is_some() || given.name.is_some() => WebhookAuthType::Header,
-        None if given.token.is_some() => WebhookAuthType::Bearer,
-        None if given.username.is_some() || given.password.is_some() => WebhookAuthType::Basic,
-        None => {
-            if whole {
-                problems.add(
-                    Problem::new(span, "`auth` gives no credentials").expected(
-                        "`{type: header, name: …, value: …}`, `{type: basic, username: …, password: …}` or `{type: bearer, token: …}`",
-                    ),
-                );
-            }
-            return None;
-        }
-    };
-    let (name, required): (_, &[&str]) = match kind {
-        WebhookAuthType::None => ("none", &[]),
-        WebhookAuthType::Header => ("header", &["name", "value"]),
-        WebhookAuthType::Bearer => ("bearer", &["token"]),
-        WebhookAuthType::Basic => ("basic", &["username", "password"]),
-    };
-    if !whole {
-        return None;
-    }
-    check_keys(name, span, &present, required, &[], problems)?;
-    match kind {
-        WebhookAuthType::None => Some(Auth::None),
-        WebhookAuthType::Bearer => {
-            Some(Auth::Bearer { token: secret(given.token.as_ref()?, "token", problems)? })
-        }
-        WebhookAuthType::Basic => basic(given.username.as_ref()?, given.password.as_ref(), problems),
-        WebhookAuthType::Header => {
-            let name = given.name.as_ref()?;
-            if !is_token(name) {
-                let message = format!("{} is not the name of a header", name.quoted());
-                problems.add(Problem::new(name.span, message).expected("something like `X-Token`"));
-                return None;
-            }
-            Some(Auth::ApiKey {
-                place: KeyPlace::Header,
-                name: name.value.clone(),
-                prefix: String::new(),
-                key: secret(given.value.as_ref()?, "value", problems)?,
-            })
-        }
-    }
-}
-
-fn basic(
+/// A user's name and password as basic authentication can send them.
+pub(super) fn basic(
     username: &Spanned<String>,
     password: Option<&Spanned<String>>,
     problems: &Problems,
-) -> Option<Auth> {
+) -> Option<(String, SecretString)> {
     if username.contains(':') {
         problems.add(Problem::new(
             username.span,
@@ -359,22 +302,22 @@ fn basic(
         Some(password) if !password.is_empty() => secret(password, "password", problems)?,
         _ => SecretString::default(),
     };
-    Some(Auth::Basic { username: username.value.clone(), password })
+    Some((username.value.clone(), password))
 }
 
 /// Tells of keys that a way of signing needs and does not know; `None` where there are any.
-fn check_keys(
+pub(super) fn check_keys(
     kind: &str,
     span: Span,
-    present: &[(&str, &Spanned<String>)],
+    present: &[(&str, Span)],
     required: &[&str],
     optional: &[&str],
     problems: &Problems,
 ) -> Option<()> {
     let before = problems.count();
-    for (key, value) in present {
+    for (key, place) in present {
         if !required.contains(key) && !optional.contains(key) {
-            let problem = Problem::new(value.span, format!("`{key}` does nothing with the type `{kind}`"));
+            let problem = Problem::new(*place, format!("`{key}` does nothing with the type `{kind}`"));
             problems.add(match required {
                 [] => problem,
                 required => problem.expected(listed(required.iter().chain(optional).copied())),

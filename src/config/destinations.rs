@@ -7,16 +7,17 @@ use secrecy::ExposeSecret;
 use url::Url;
 
 use super::{
-    account::Auth,
-    credentials::webhook_auth,
+    allow_private::allow_private,
     de::{Entries, Spanned},
-    destination::Destination,
+    destination::{Destination, WebhookAuth},
     error::{Problem, Problems, Span, listed},
     file::DestinationFile,
+    signing::signing_keys,
     text::{TextOr, spanned},
     values::{check_name, duration, positive_duration, web_url},
+    webhook_auth::webhook_auth,
 };
-use crate::domain::delivery::DEFAULT_DELAYS;
+use crate::domain::{allow_private::AllowPrivate, delivery::DEFAULT_DELAYS};
 
 const CONCURRENCY: u32 = 4;
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -24,6 +25,8 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// The destinations of a configuration.
 #[derive(Debug, Default)]
 pub(super) struct Destinations {
+    /// Where a destination says nothing of its own.
+    allow_private: AllowPrivate,
     /// By name; `None` where something in it is wrong.
     named: HashMap<String, Option<Arc<Destination>>>,
     names: Vec<String>,
@@ -32,11 +35,15 @@ pub(super) struct Destinations {
 }
 
 impl Destinations {
-    pub(super) fn new(files: Option<&Entries<Spanned<DestinationFile>>>, problems: &Problems) -> Self {
-        let mut destinations = Self::default();
+    pub(super) fn new(
+        files: Option<&Entries<Spanned<DestinationFile>>>,
+        allow_private: AllowPrivate,
+        problems: &Problems,
+    ) -> Self {
+        let mut destinations = Self { allow_private, ..Self::default() };
         for (name, file) in files.iter().flat_map(|files| &files.0) {
             check_name(name, problems);
-            let built = build(Some(name), file, problems);
+            let built = build(Some(name), file, &destinations.allow_private, problems);
             let built = built.filter(|_| file.whole).map(Arc::new);
             destinations.named.insert(name.value.clone(), built);
             destinations.names.push(name.value.clone());
@@ -54,15 +61,15 @@ impl Destinations {
         match &given.value {
             TextOr::Text(text) if text.contains("://") => {
                 let url = spanned(text, given.span, given.source.clone());
-                let file = DestinationFile { url, auth: None, concurrency: None, timeout: None, retry: None };
-                self.share(build(None, &file, problems)?, given.span, problems)
+                let file = DestinationFile::plain(url);
+                self.share(build(None, &file, &self.allow_private, problems)?, given.span, problems)
             }
             TextOr::Text(text) => {
                 let name = spanned(text, given.span, given.source.clone());
                 self.by_name(&name, damaged, problems)
             }
             TextOr::Map(file) => {
-                let built = build(None, file, problems).filter(|_| given.whole)?;
+                let built = build(None, file, &self.allow_private, problems).filter(|_| given.whole)?;
                 self.share(built, given.span, problems)
             }
         }
@@ -110,10 +117,17 @@ impl Destinations {
     }
 }
 
-fn build(name: Option<&Spanned<String>>, file: &DestinationFile, problems: &Problems) -> Option<Destination> {
+fn build(
+    name: Option<&Spanned<String>>,
+    file: &DestinationFile,
+    otherwise: &AllowPrivate,
+    problems: &Problems,
+) -> Option<Destination> {
     let before = problems.count();
     let url = webhook_url(&file.url, problems);
     let auth = webhook_auth(file.auth.as_ref(), problems);
+    let allow_private = allow_private(file.allow_private.as_ref(), otherwise, problems);
+    let signing_keys = signing_keys(file.signing_secret.as_ref(), problems);
     let concurrency = file.concurrency.as_ref().map_or(CONCURRENCY, |given| given.value.get());
     let timeout = match &file.timeout {
         Some(text) => positive_duration(text, "timeout", problems),
@@ -134,7 +148,16 @@ fn build(name: Option<&Spanned<String>>, file: &DestinationFile, problems: &Prob
     }
     let url = url?;
     let name = name.map_or_else(|| bare(&url), |name| name.value.clone());
-    Some(Destination { name, url, auth: auth?, concurrency, timeout: timeout?, delays })
+    Some(Destination {
+        name,
+        url,
+        auth: auth?,
+        signing_keys: signing_keys?,
+        allow_private,
+        concurrency,
+        timeout: timeout?,
+        delays,
+    })
 }
 
 /// The URL without what may be secret: user, query and fragment.
@@ -167,26 +190,22 @@ fn same(one: &Destination, other: &Destination) -> bool {
         && one.concurrency == other.concurrency
         && one.timeout == other.timeout
         && one.delays == other.delays
+        && one.signing_keys == other.signing_keys
+        && one.allow_private == other.allow_private
         && identity(&one.auth) == identity(&other.auth)
 }
 
 /// A credential as texts that tell it from every other one.
-pub(super) fn identity(auth: &Auth) -> Vec<String> {
-    match auth {
-        Auth::None => vec!["none".to_owned()],
-        Auth::Bearer { token } => vec!["bearer".to_owned(), token.expose_secret().to_owned()],
-        Auth::Basic { username, password } => {
-            vec!["basic".to_owned(), username.clone(), password.expose_secret().to_owned()]
+fn identity(auth: &WebhookAuth) -> Vec<String> {
+    let parts = match auth {
+        WebhookAuth::None => vec!["none"],
+        WebhookAuth::Bearer { token } => vec!["bearer", token.expose_secret()],
+        WebhookAuth::Basic { username, password } => vec!["basic", username, password.expose_secret()],
+        WebhookAuth::Header { name, value } => vec!["header", name, value.expose_secret()],
+        WebhookAuth::Jwt { algorithm, secret, claims } => {
+            let claims = serde_json::to_string(claims).unwrap_or_default();
+            return vec![format!("jwt {algorithm:?}"), secret.expose_secret().to_owned(), claims];
         }
-        Auth::ApiKey { place, name, prefix, key } => vec![
-            "api_key".to_owned(),
-            format!("{place:?}"),
-            name.clone(),
-            prefix.clone(),
-            key.expose_secret().to_owned(),
-        ],
-        Auth::OAuth2(oauth2) => {
-            vec!["oauth2".to_owned(), oauth2.login(), oauth2.scope.clone().unwrap_or_default()]
-        }
-    }
+    };
+    parts.into_iter().map(str::to_owned).collect()
 }

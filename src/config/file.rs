@@ -1,18 +1,24 @@
 //! jobs.yaml as it is written: the types that the schema and its descriptions are derived from.
 //! The checked form that the engine uses is made of these in `resolve`.
 
-use std::{borrow::Cow, num::NonZeroU32};
+use std::{borrow::Cow, collections::BTreeMap, num::NonZeroU32};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
+use serde_json::Value as Json;
 
 use super::{
     connector_file::{RateLimitFile, SourceFile},
     de::{Entries, Spanned},
     job::FirstRun,
-    text::{DurationForm, Literal, PathForm, SecretForm, StartForm, TextOr, ZoneForm},
+    text::{
+        AllowPrivateForm, ClaimForm, DurationForm, Literal, PathForm, SecretForm, SecretsForm, StartForm,
+        TextOr, ZoneForm,
+    },
 };
-use crate::domain::{decide::Detect, event::ChangeKind, numbers::Numbers, version_field::OnMissingVersion};
+use crate::domain::{
+    decide::Detect, event::ChangeKind, jwt::Algorithm, numbers::Numbers, version_field::OnMissingVersion,
+};
 
 /// What onlynew polls, and where it sends what is new.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -25,6 +31,11 @@ pub(super) struct JobsFile {
     /// or `postgres://USER:PASSWORD@HOST/DATABASE`.
     #[schemars(extend("default" = "sqlite://onlynew.db"))]
     pub(super) store: Option<Spanned<String>>,
+    /// Which addresses that are not public may be connected to. `auto`: those that local hosts lead to, which are
+    /// addresses, names without dots, and names that end in `.local`, `.internal`, `.lan`, `.home.arpa`,
+    /// `.localhost` or `.svc`; `true`: all; `false`: none; or a list of networks and hosts beside those of `auto`.
+    #[schemars(with = "Option<AllowPrivateForm>", extend("default" = "auto"))]
+    pub(super) allow_private: Option<Spanned<Literal>>,
     /// Accounts by name: a connector with credentials. All jobs of an account share one rate limit.
     pub(super) accounts: Option<Entries<Spanned<AccountFile>>>,
     /// Destinations by name: the n8n webhooks that receive what is new.
@@ -108,6 +119,13 @@ pub(super) struct DestinationFile {
     pub(super) url: Spanned<String>,
     /// The credentials that the Webhook trigger asks for.
     pub(super) auth: Option<Spanned<WebhookAuthFile>>,
+    /// Signs deliveries by Standard Webhooks: 24 to 64 bytes in base64, with or without `whsec_` in front; or a
+    /// list of secrets while receivers change from one to the next, each of which signs. Default: no signature.
+    #[schemars(with = "Option<SecretsForm>")]
+    pub(super) signing_secret: Option<Spanned<Literal>>,
+    /// Which addresses that are not public it may be reached at, in place of the file's `allow_private`.
+    #[schemars(with = "Option<AllowPrivateForm>")]
+    pub(super) allow_private: Option<Spanned<Literal>>,
     /// How many deliveries may be under way at once.
     #[schemars(with = "Option<NonZeroU32>", range(min = 1, max = 256), extend("default" = 4))]
     pub(super) concurrency: Option<Spanned<NonZeroU32>>,
@@ -138,9 +156,18 @@ pub(super) struct WebhookAuthFile {
     /// The password of `basic`.
     #[schemars(with = "Option<SecretForm>")]
     pub(super) password: Option<Spanned<String>>,
+    /// The passphrase of `jwt`, n8n's `Secret`.
+    #[schemars(with = "Option<SecretForm>")]
+    pub(super) secret: Option<Spanned<String>>,
+    /// How the tokens of `jwt` are signed.
+    #[schemars(with = "Option<Algorithm>", extend("default" = "HS256"))]
+    pub(super) algorithm: Option<Spanned<Algorithm>>,
+    /// What the tokens of `jwt` say beside `iat` and `exp`, such as `iss`.
+    #[schemars(with = "Option<BTreeMap<String, ClaimForm>>")]
+    pub(super) claims: Option<Spanned<Entries<Spanned<Json>>>>,
 }
 
-/// How deliveries are signed.
+/// How deliveries show who sends them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum WebhookAuthType {
@@ -150,6 +177,8 @@ pub(super) enum WebhookAuthType {
     Basic,
     /// n8n's `Header Auth`.
     Header,
+    /// n8n's `JWT Auth` with a passphrase: each attempt shows a new token, good for 5 minutes.
+    Jwt,
     /// `Authorization: Bearer TOKEN`.
     Bearer,
 }
@@ -248,6 +277,21 @@ pub(super) struct ChangesFile {
     /// The kinds of change that are sent. Default: all.
     #[schemars(with = "Option<Vec<ChangeKind>>")]
     pub(super) emit: Option<Spanned<Vec<Spanned<ChangeKind>>>>,
+}
+
+impl DestinationFile {
+    /// A destination of which only the URL is given.
+    pub(super) fn plain(url: Spanned<String>) -> Self {
+        Self {
+            url,
+            auth: None,
+            signing_secret: None,
+            allow_private: None,
+            concurrency: None,
+            timeout: None,
+            retry: None,
+        }
+    }
 }
 
 impl JsonSchema for TextOr<DestinationFile> {

@@ -6,6 +6,7 @@
 
 pub mod account;
 mod accounts;
+mod allow_private;
 pub mod catalog;
 mod check;
 mod connector;
@@ -25,6 +26,7 @@ mod records;
 mod resolve;
 mod rules;
 pub mod schema;
+mod signing;
 pub mod stream;
 mod streams;
 mod sync;
@@ -32,6 +34,7 @@ pub mod template;
 mod text;
 mod tree;
 mod values;
+mod webhook_auth;
 
 use std::{cell::RefCell, collections::BTreeMap, path::Path, sync::Arc};
 
@@ -39,11 +42,12 @@ use secrecy::SecretString;
 
 pub use error::{ConfigError, ConfigErrors};
 
+use crate::domain::allow_private::AllowPrivate;
 use catalog::Catalog;
 use check::Checker;
 use error::{Problem, Problems};
 use fill::Filler;
-use resolve::Resolver;
+use resolve::{Resolved, Resolver};
 
 /// The largest jobs.yaml or connector file that is read, in MiB.
 const MAX_FILE: u64 = 4;
@@ -56,6 +60,8 @@ pub type Env<'a> = &'a dyn Fn(&str) -> Option<String>;
 pub struct Config {
     /// Where the store is, `sqlite://PATH` or `postgres://…`.
     pub store: String,
+    /// What sources may be reached at beside public addresses.
+    pub allow_private: AllowPrivate,
     /// The jobs by name.
     pub jobs: BTreeMap<String, Arc<job::Job>>,
     /// What is allowed but probably not meant, for a person.
@@ -80,12 +86,10 @@ pub fn load_str(name: &str, text: &str, folder: &Path, env: Env<'_>) -> Result<C
     let resolved = resolve_text(name, text, folder, env, &problems);
     let warnings = problems.finish()?;
     match resolved {
-        Some((store, jobs)) => Ok(Config { store, jobs, warnings }),
+        Some(Resolved { store, allow_private, jobs }) => Ok(Config { store, allow_private, jobs, warnings }),
         None => Err(ConfigErrors::unreadable(Path::new(name), "it cannot be used".to_owned(), None)),
     }
 }
-
-type Resolved = (String, BTreeMap<String, Arc<job::Job>>);
 
 fn resolve_text(
     name: &str,

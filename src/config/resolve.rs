@@ -8,6 +8,7 @@ use secrecy::SecretString;
 use super::{
     account::Account,
     accounts::Accounts,
+    allow_private::allow_private,
     catalog::{Catalog, Found},
     connector::Connector,
     connector_file::StreamFile,
@@ -20,7 +21,10 @@ use super::{
     rules, streams,
     values::{check_name, duration, unusable, zone},
 };
-use crate::domain::fires::{CronError, Schedule};
+use crate::domain::{
+    allow_private::AllowPrivate,
+    fires::{CronError, Schedule},
+};
 
 /// The store where none is named.
 const DEFAULT_STORE: &str = "sqlite://onlynew.db";
@@ -34,6 +38,14 @@ pub(super) struct Resolver<'a> {
     problems: &'a Problems,
     accounts: Accounts,
     destinations: Destinations,
+}
+
+/// The parts of a configuration.
+#[derive(Debug)]
+pub(super) struct Resolved {
+    pub(super) store: String,
+    pub(super) allow_private: AllowPrivate,
+    pub(super) jobs: BTreeMap<String, Arc<Job>>,
 }
 
 /// Who asks, for one job.
@@ -72,8 +84,8 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    /// The store and the jobs; `None` where anything is wrong.
-    pub(super) fn config(mut self, file: JobsFile) -> Option<(String, BTreeMap<String, Arc<Job>>)> {
+    /// The parts of a configuration; `None` where anything is wrong.
+    pub(super) fn config(mut self, file: JobsFile) -> Option<Resolved> {
         if let Some(version) = file.version.as_ref().filter(|version| version.value != 1) {
             let message = format!("the format's version {} is not known", version.value);
             self.problems.add(Problem::new(version.span, message).expected("`1`"));
@@ -84,7 +96,9 @@ impl<'a> Resolver<'a> {
             let connector = find_connector(&mut self.catalog, &account.connector, self.problems);
             self.accounts.add(name, account, connector, self.problems);
         }
-        self.destinations = Destinations::new(file.destinations.as_ref(), self.problems);
+        let allow_private = allow_private(file.allow_private.as_ref(), &AllowPrivate::Auto, self.problems);
+        self.destinations =
+            Destinations::new(file.destinations.as_ref(), allow_private.clone(), self.problems);
         let mut jobs = BTreeMap::new();
         if file.jobs.0.is_empty() && file.jobs.whole {
             let problem = Problem::new(file.jobs.span, "there are no jobs, so there is nothing to do");
@@ -97,7 +111,8 @@ impl<'a> Resolver<'a> {
                 jobs.insert(job.name.clone(), Arc::new(job));
             }
         }
-        (self.problems.count() == 0).then_some((store?, jobs))
+        let store = store?;
+        (self.problems.count() == 0).then_some(Resolved { store, allow_private, jobs })
     }
 
     fn store(&self, given: Option<&Spanned<String>>) -> Option<String> {

@@ -49,6 +49,33 @@ forms! {
     PlaceForm { "title": "a path such as `$.paging.next`, or `header:Name`", "type": "string" }
     /// A secret.
     SecretForm { "title": "a secret, best as `\"${NAME}\"` or `\"${file:/run/secrets/name}\"`", "type": "string" }
+    /// One secret or several.
+    SecretsForm {
+        "anyOf": [
+            { "title": "a secret, best as `\"${NAME}\"` or `\"${file:/run/secrets/name}\"`", "type": "string" },
+            {
+                "title": "a list of secrets, each of which signs",
+                "type": "array",
+                "items": { "title": "a secret, best as `\"${NAME}\"`", "type": "string" },
+            },
+        ],
+    }
+    /// What may be connected to.
+    AllowPrivateForm {
+        "anyOf": [
+            { "title": "`auto`, `true` or `false`", "type": ["string", "boolean"] },
+            {
+                "title": "a list such as `[10.0.0.0/8, n8n.example.com]`",
+                "type": "array",
+                "items": { "title": "a network, an address or a host's name", "type": "string" },
+            },
+        ],
+    }
+    /// The value of a claim.
+    ClaimForm {
+        "title": "a text, a number, `true` or `false`, or a list of those",
+        "type": ["string", "number", "boolean", "array"],
+    }
     /// A scalar that may hold templates.
     TemplateForm { "title": "a text, a number, `true` or `false`", "type": ["string", "number", "boolean"] }
     /// The first version of interest.

@@ -309,12 +309,13 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// Masks what stands below `auth` and in the user part of a URL, unless it is a `${…}`.
+/// Masks what stands below `auth` and `signing_secret` and in the user part of a URL, unless it is a `${…}`.
 fn mask(node: &Node, auth: Option<&str>, problems: &Problems) {
     match &node.value {
         Value::Map(members) => {
             for (key, value) in members {
-                let auth = if key.text == "auth" || auth.is_some() { Some(key.text.as_str()) } else { None };
+                let begins = matches!(key.text.as_str(), "auth" | "signing_secret");
+                let auth = (begins || auth.is_some()).then_some(key.text.as_str());
                 mask(value, auth, problems);
             }
         }
@@ -325,7 +326,7 @@ fn mask(node: &Node, auth: Option<&str>, problems: &Problems) {
             if named {
                 return;
             }
-            if auth.is_some_and(|key| !matches!(key, "type" | "name" | "in" | "prefix")) {
+            if auth.is_some_and(|key| !matches!(key, "type" | "name" | "in" | "prefix" | "algorithm")) {
                 problems.mask(node.span);
             } else if let Some((scheme, rest)) = text.split_once("://")
                 && let Some((user, _)) = rest.split_once('@')
@@ -345,7 +346,7 @@ fn mask_line(text: &str, span: Span, problems: &Problems) {
     let at = span.range().start.min(text.len());
     let start = text.get(..at).and_then(|before| before.rfind('\n')).map_or(0, |newline| newline + 1);
     let line = text.get(start..).unwrap_or_default().lines().next().unwrap_or_default();
-    for name in ["token", "password", "username", "key", "secret", "value", "auth"] {
+    for name in ["token", "password", "username", "key", "secret", "signing_secret", "value", "auth"] {
         let mut from = 0;
         while let Some(found) = line.get(from..).and_then(|rest| rest.find(name)) {
             let before = line.get(..from + found).unwrap_or_default();

@@ -13,11 +13,16 @@ use url::Url;
 use super::{
     address::{AddressError, onward},
     auth::sign,
+    guard::{Guard, refusal},
     request::RequestError,
 };
 use crate::{
     config::account::Auth,
-    domain::{clock::Clock, instant::Instant},
+    domain::{
+        allow_private::{AllowPrivate, Refused},
+        clock::Clock,
+        instant::Instant,
+    },
 };
 
 /// How many redirects one request may follow.
@@ -51,6 +56,7 @@ impl Default for HttpOptions {
 #[derive(Clone, Debug)]
 pub struct Http {
     client: Client,
+    guard: Guard,
     max_body: usize,
 }
 
@@ -63,6 +69,9 @@ pub enum HttpError {
     /// The request cannot be made.
     #[error(transparent)]
     Request(#[from] RequestError),
+    /// Nothing may be asked there.
+    #[error(transparent)]
+    Refused(#[from] Refused),
     /// No answer came.
     #[error("{0}")]
     NoAnswer(String),
@@ -118,8 +127,9 @@ pub struct Answer {
 }
 
 impl Http {
-    /// A client with these bounds.
-    pub fn new(options: HttpOptions) -> Result<Self, HttpError> {
+    /// A client with these bounds, which connects to nothing that `allow_private` forbids.
+    pub fn new(options: HttpOptions, allow_private: AllowPrivate) -> Result<Self, HttpError> {
+        let guard = Guard::new(allow_private);
         let client = Client::builder()
             .user_agent(concat!("onlynew/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(options.connect_timeout)
@@ -130,28 +140,24 @@ impl Http {
             .redirect(Policy::none())
             .retry(reqwest::retry::never())
             .referer(false)
+            .dns_resolver(guard.clone())
             .build()
             .map_err(|error| HttpError::Setup(cause(error)))?;
-        Ok(Self { client, max_body: options.max_body })
+        Ok(Self { client, guard, max_body: options.max_body })
     }
 
     /// Sends a GET and reads its answer whole. `sent` counts every request, redirects too.
     pub async fn get(&self, call: &Call<'_>, clock: &dyn Clock, sent: &mut u64) -> Result<Answer, HttpError> {
         let mut url = call.url.clone();
         for _ in 0..=MAX_REDIRECTS {
+            self.guard.check(&url)?;
             let (mut signed, mut headers) = (url.clone(), call.headers.clone());
             sign(call.auth, &mut signed, &mut headers)?;
             if call.plain {
                 headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
             }
             *sent = sent.saturating_add(1);
-            let response = self
-                .client
-                .get(signed)
-                .headers(headers)
-                .send()
-                .await
-                .map_err(|error| HttpError::NoAnswer(no_answer(error)))?;
+            let response = self.client.get(signed).headers(headers).send().await.map_err(no_answer)?;
             let begun_at = clock.now();
             let (status, headers) = (response.status(), response.headers().clone());
             if matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308) {
@@ -173,8 +179,9 @@ impl Http {
         form: &[(&str, &str)],
         clock: &dyn Clock,
     ) -> Result<Answer, HttpError> {
+        self.guard.check(url)?;
         let request = self.client.post(url.clone()).headers(headers).form(form);
-        let response = request.send().await.map_err(|error| HttpError::NoAnswer(no_answer(error)))?;
+        let response = request.send().await.map_err(no_answer)?;
         let begun_at = clock.now();
         let (status, headers) = (response.status(), response.headers().clone());
         let body = self.body(response).await?;
@@ -205,13 +212,16 @@ fn broken_off(error: reqwest::Error) -> HttpError {
     HttpError::Broken(if error.is_timeout() { "it took too long".to_owned() } else { cause(error) })
 }
 
-fn no_answer(error: reqwest::Error) -> String {
-    match (error.is_connect(), error.is_timeout()) {
+fn no_answer(error: reqwest::Error) -> HttpError {
+    if let Some(refused) = refusal(&error) {
+        return HttpError::Refused(refused.clone());
+    }
+    HttpError::NoAnswer(match (error.is_connect(), error.is_timeout()) {
         (true, true) => "no connection came up in time".to_owned(),
         (true, false) => format!("no connection: {}", cause(error)),
         (false, true) => "no answer came in time".to_owned(),
         (false, false) => format!("no answer: {}", cause(error)),
-    }
+    })
 }
 
 /// What lies at the bottom of an error, without the URL, which may hold a key.

@@ -10,6 +10,7 @@ mod clamp;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod guard;
 mod http;
 mod link;
 mod login;

@@ -45,7 +45,8 @@ pub enum Answer {
     },
     /// The request cannot have reached the receiver: no address, no connection.
     Unreached,
-    /// Whoever answered there cannot prove to be the receiver, or speaks no TLS.
+    /// Whoever answered there cannot prove to be the receiver, or speaks no TLS; or the address is one that may
+    /// not be reached.
     Untrusted,
     /// The request was sent and its answer was lost: the receiver may have acted on it.
     Lost,

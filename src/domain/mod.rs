@@ -3,6 +3,8 @@
 //! Every rule of the product is a function here with its table of cases beside it; the floors above
 //! only carry the answers out. This floor imports nothing of ours.
 
+pub mod address_kind;
+pub mod allow_private;
 pub mod anchor;
 pub mod backoff;
 pub mod bookmark;
@@ -17,17 +19,21 @@ pub mod health;
 pub mod instant;
 pub mod json;
 pub mod json_path;
+pub mod jwt;
 pub mod key;
 pub mod keyset;
+pub mod mac;
 pub mod numbers;
 pub mod order;
 pub mod page;
 pub mod repeat;
 pub mod retry_after;
 pub mod run;
+pub mod signature;
 pub mod steps;
 pub mod sync_token;
 pub mod token;
+pub mod trace;
 pub mod units;
 pub mod version;
 pub mod version_field;

@@ -114,8 +114,8 @@ mod tests {
         is_time: true,
     };
 
-    fn seconds(seconds: i64) -> Option<Version> {
-        Some(Version(seconds * 1_000_000))
+    const fn at(second: i64) -> Version {
+        Version(second * 1_000_000)
     }
 
     /// All steps in whole seconds; those at these places are cut in half first.
@@ -136,25 +136,25 @@ mod tests {
 
     #[test]
     fn steps_tile_the_window_and_the_last_one_is_open() {
-        let steps = |length| Steps::new(RULE, seconds(0), seconds(10), length);
+        let steps = |length| Steps::new(RULE, Some(at(0)), Some(at(10)), length);
         let four = Some(Duration::from_secs(4));
         assert_eq!(walked(steps(None), &[]), [(Some(0), None)]);
         assert_eq!(walked(steps(four), &[]), [(Some(0), Some(4)), (Some(4), Some(8)), (Some(8), None)]);
-        let resumed = Step { from: seconds(5), to: seconds(6) };
-        let resumed = Steps::beginning_with(RULE, resumed, seconds(10), four);
+        let resumed = Step { from: Some(at(5)), to: Some(at(6)) };
+        let resumed = Steps::beginning_with(RULE, resumed, Some(at(10)), four);
         assert_eq!(walked(resumed, &[]), [(Some(5), Some(6)), (Some(6), None)]);
     }
 
     #[test]
     fn a_step_that_is_cut_still_tiles() {
-        let steps = || Steps::new(RULE, seconds(0), seconds(20), Some(Duration::from_secs(8)));
+        let steps = || Steps::new(RULE, Some(at(0)), Some(at(20)), Some(Duration::from_secs(8)));
         let cut = walked(steps(), &[0]);
         assert_eq!(cut, [(0, 4), (4, 8), (8, 16), (16, -1)].map(bounds));
         let cut = walked(steps(), &[0, 1]);
         assert_eq!(cut, [(0, 4), (4, 6), (6, 8), (8, 16), (16, -1)].map(bounds));
         let last = walked(steps(), &[2]);
         assert_eq!(last, [(0, 8), (8, 16), (16, 18), (18, -1)].map(bounds), "the open step, up to `hi`");
-        let last = walked(steps().up_to(seconds(26)), &[2, 3]);
+        let last = walked(steps().up_to(Some(at(26))), &[2, 3]);
         assert_eq!(last, [(0, 8), (8, 16), (16, 21), (21, 23), (23, -1)].map(bounds), "and beyond it");
     }
 
@@ -168,24 +168,24 @@ mod tests {
             let mut steps = Steps::beginning_with(rule, Step { from, to }, None, None);
             std::iter::from_fn(|| steps.split().then_some(())).take(100).count()
         };
-        assert_eq!(halvings(RULE, seconds(0), seconds(9)), 3, "4, 2, 1");
-        assert_eq!(halvings(RULE, seconds(0), seconds(1)), 0);
-        assert_eq!(halvings(RULE, seconds(5), seconds(1)), 0, "a window that ends before it begins");
-        assert_eq!(halvings(RULE, None, seconds(9)), 0, "no beginning");
-        assert_eq!(halvings(WindowRule { is_time: false, ..RULE }, seconds(0), seconds(9)), 0, "numbers");
+        assert_eq!(halvings(RULE, Some(at(0)), Some(at(9))), 3, "4, 2, 1");
+        assert_eq!(halvings(RULE, Some(at(0)), Some(at(1))), 0);
+        assert_eq!(halvings(RULE, Some(at(5)), Some(at(1))), 0, "a window that ends before it begins");
+        assert_eq!(halvings(RULE, None, Some(at(9))), 0, "no beginning");
+        assert_eq!(halvings(WindowRule { is_time: false, ..RULE }, Some(at(0)), Some(at(9))), 0, "numbers");
     }
 
     #[test]
     fn the_last_step_comes_to_rows_from_the_future() {
         let year = 365 * 24 * 3_600;
         for rows_at in [30, year, 80 * year] {
-            let mut steps = Steps::new(RULE, seconds(0), seconds(10), None).up_to(seconds(20));
+            let mut steps = Steps::new(RULE, Some(at(0)), Some(at(10)), None).up_to(Some(at(20)));
             let mut asked = 0;
             // Too much for one request, until less than two seconds are left around the rows.
             loop {
                 let Step { from, to } = steps.current();
                 asked += 1;
-                let holds = from <= seconds(rows_at) && to.is_none_or(|to| seconds(rows_at) < Some(to));
+                let holds = from <= Some(at(rows_at)) && to.is_none_or(|to| at(rows_at) < to);
                 let is_short = to.is_some_and(|to| to.0 - from.unwrap().0 < 2_000_000);
                 assert!(asked < 200, "{rows_at}");
                 if holds && is_short {

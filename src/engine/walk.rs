@@ -235,7 +235,7 @@ impl<'a> Walk<'a> {
             };
             seen.page(page.max_version, page.is_sorted);
             report.pages += 1;
-            course.tag = page.tag.clone();
+            course.tag.clone_from(&page.tag);
             course.sync_token = page.sync_token.clone().map(|value| sync.token(value, page.answered_at));
             let commit = PageCommit {
                 run: course.run,

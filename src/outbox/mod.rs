@@ -3,7 +3,9 @@
 //! Only a key's earliest unsettled event can be claimed, so a key's events leave in order while all keys
 //! leave side by side.
 
+mod credential;
 mod dispatcher;
+mod headers;
 mod sender;
 
 pub use dispatcher::{Dispatcher, Drained};

@@ -4,16 +4,14 @@ use std::time::Duration;
 
 use reqwest::{
     Client, StatusCode,
-    header::{CONTENT_TYPE, LOCATION, RETRY_AFTER},
+    header::{LOCATION, RETRY_AFTER},
     redirect::Policy,
 };
-use secrecy::ExposeSecret;
 
+use super::{credential::Credential, headers};
 use crate::{
-    config::{
-        account::{Auth, KeyPlace},
-        destination::Destination,
-    },
+    config::destination::Destination,
+    connector::guard::{Guard, refusal},
     domain::{
         clock::Clock,
         delivery::{Answer, Says},
@@ -38,6 +36,7 @@ const SAID_CHARS: usize = 200;
 #[derive(Debug)]
 pub struct Sender {
     client: Client,
+    guard: Guard,
 }
 
 /// What came back.
@@ -54,6 +53,7 @@ pub struct Sent {
 impl Sender {
     /// A sender for one destination.
     pub fn new(destination: &Destination) -> Result<Self, reqwest::Error> {
+        let guard = Guard::new(destination.allow_private.clone());
         let client = Client::builder()
             .user_agent(concat!("onlynew/", env!("CARGO_PKG_VERSION")))
             .redirect(Policy::none())
@@ -61,41 +61,26 @@ impl Sender {
             .pool_idle_timeout(POOL_IDLE)
             .connect_timeout(CONNECT_TIMEOUT.min(destination.timeout))
             .timeout(destination.timeout)
+            .dns_resolver(guard.clone())
             .build()?;
-        Ok(Self { client })
+        Ok(Self { client, guard })
     }
 
     /// Sends one event. Every attempt carries the same id and the same bytes.
     pub async fn send(&self, destination: &Destination, event: &ClaimedEvent, clock: &dyn Clock) -> Sent {
-        let mut request = self
-            .client
-            .post(destination.url.clone())
-            .header(CONTENT_TYPE, "application/json")
-            .header("Idempotency-Key", &event.event_id)
-            .header("webhook-id", &event.event_id)
-            .header("X-Onlynew-Attempt", event.tried.tries.saturating_add(1))
-            .body(event.body.clone());
-        request = match &destination.auth {
-            // Webhooks have no tokens that run out: no configuration says so.
-            Auth::None | Auth::OAuth2(_) => request,
-            Auth::Bearer { token } => request.bearer_auth(token.expose_secret()),
-            Auth::Basic { username, password } => {
-                request.basic_auth(username, Some(password.expose_secret()))
-            }
-            Auth::ApiKey { place, name, prefix, key } => {
-                let value = format!("{prefix}{}", key.expose_secret());
-                match place {
-                    KeyPlace::Header => request.header(name, value),
-                    KeyPlace::Query => request.query(&[(name, value)]),
-                    KeyPlace::Cookie => request.header("Cookie", format!("{name}={value}")),
-                }
-            }
-        };
-        match request.send().await {
-            Ok(response) => read_answer(response, clock.now(), &destination.auth).await,
+        if let Err(refused) = self.guard.check(&destination.url) {
+            return Sent { answer: Answer::Untrusted, error: Some(refused.to_string()), body: String::new() };
+        }
+        let now = clock.now();
+        let (keys, number) = (&destination.signing_keys, event.tried.tries.saturating_add(1));
+        let headers = headers::of_attempt(keys, &event.event_id, event.body.as_bytes(), number, now);
+        let credential = Credential::of(&destination.auth, now);
+        let request = self.client.post(destination.url.clone()).headers(headers).body(event.body.clone());
+        match credential.on(request).send().await {
+            Ok(response) => read_answer(response, clock.now(), &credential).await,
             Err(error) => {
                 let answer = match error.is_connect() || error.is_builder() {
-                    true if is_untrusted(&error) => Answer::Untrusted,
+                    true if refusal(&error).is_some() || is_untrusted(&error) => Answer::Untrusted,
                     true => Answer::Unreached,
                     false => Answer::Lost,
                 };
@@ -105,13 +90,14 @@ impl Sender {
     }
 }
 
-async fn read_answer(response: reqwest::Response, now: Instant, auth: &Auth) -> Sent {
+async fn read_answer(response: reqwest::Response, now: Instant, credential: &Credential<'_>) -> Sent {
     let status = response.status();
     let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
     let retry_after = header(RETRY_AFTER).and_then(|value| retry_after::parse(value, now));
     let location = header(LOCATION).map(str::to_owned);
     let body = tokio::time::timeout(ANSWER_WAIT, beginning(response)).await.unwrap_or_default();
-    let body = without_credential(body, auth);
+    // What a receiver sends back may hold what it was sent.
+    let body = credential.hidden_in(body);
     let says = says(status, &body);
     let error = (!status.is_success()).then(|| {
         let said: String =
@@ -162,20 +148,6 @@ fn is_untrusted(error: &reqwest::Error) -> bool {
     false
 }
 
-/// What a receiver sends back may hold what it was sent.
-fn without_credential(text: String, auth: &Auth) -> String {
-    let secret = match auth {
-        Auth::None | Auth::OAuth2(_) => return text,
-        Auth::Bearer { token } => token,
-        Auth::Basic { password, .. } => password,
-        Auth::ApiKey { key, .. } => key,
-    };
-    match secret.expose_secret() {
-        "" => text,
-        secret => text.replace(secret, "***"),
-    }
-}
-
 /// The first bytes of an answer's body; what cannot be read is left out, since the status already counts.
 async fn beginning(mut response: reqwest::Response) -> String {
     let mut bytes = Vec::new();
@@ -191,6 +163,9 @@ async fn beginning(mut response: reqwest::Response) -> String {
 
 /// The error and its causes, without the URL, which may hold a secret.
 fn describe(error: &reqwest::Error) -> String {
+    if let Some(refused) = refusal(error) {
+        return refused.to_string();
+    }
     let what = match (error.is_connect(), error.is_timeout()) {
         (true, true) => "connecting took too long",
         (true, false) => "cannot connect",

@@ -50,9 +50,10 @@ impl Feed {
         }
         let start = told + asked.param("cursor").parse().unwrap_or(0);
         let items: Vec<_> = changes.iter().skip(start).take(2).collect();
-        let page = match start + 2 < changes.len() {
-            true => json!({"items": items, "next": (start + 2 - told).to_string()}),
-            false => json!({"items": items, "sync": changes.len().to_string()}),
+        let page = if start + 2 < changes.len() {
+            json!({"items": items, "next": (start + 2 - told).to_string()})
+        } else {
+            json!({"items": items, "sync": changes.len().to_string()})
         };
         Reply::Json(page.to_string())
     }

@@ -9,7 +9,7 @@ use std::{
 use onlynew::{
     config::{
         account::{Account, Auth, RateLimit},
-        destination::Destination,
+        destination::{Destination, WebhookAuth},
         job::{FirstRun, Job},
         stream::{
             ErrorAction, ErrorRule, Incremental, Missing, PageKind, Pagination, Place, RecordFormat, Records,
@@ -19,6 +19,7 @@ use onlynew::{
     },
     connector::{Http, HttpOptions, Page, PageReader, ReadError},
     domain::{
+        allow_private::AllowPrivate,
         clock::{Clock, Wait},
         decide::Detect,
         event::ChangeKind,
@@ -240,7 +241,7 @@ impl Draft {
     }
 
     pub fn job(self) -> (Arc<Job>, Http) {
-        let http = Http::new(self.options).unwrap();
+        let http = Http::new(self.options, AllowPrivate::Auto).unwrap();
         let account = Account {
             bucket: "acme".into(),
             connector: "test".into(),
@@ -250,7 +251,9 @@ impl Draft {
         let destination = Destination {
             name: "d".into(),
             url: "http://n8n.test/webhook/d".parse().unwrap(),
-            auth: Auth::None,
+            auth: WebhookAuth::None,
+            signing_keys: Vec::new(),
+            allow_private: AllowPrivate::Auto,
             concurrency: 1,
             timeout: Duration::from_secs(30),
             delays: Vec::new(),

@@ -7,6 +7,7 @@
     reason = "a failing test may panic"
 )]
 
+mod allow_private;
 mod cases_clocks;
 mod cases_crashes;
 mod cases_deciding;
@@ -32,6 +33,7 @@ mod connector_pages;
 mod connector_quota;
 mod connector_wire;
 mod decide_model;
+mod delivery_headers;
 mod floors;
 mod histories;
 mod quarantine;

@@ -23,6 +23,7 @@ use crate::{
         request::{Values, headers_of, url_of},
     },
     domain::{
+        allow_private::AllowPrivate,
         backoff::Plea,
         clock::Wait,
         decide::Detect,
@@ -90,7 +91,8 @@ jobs:
     jobs.collect()
 });
 
-static HTTP: LazyLock<Http> = LazyLock::new(|| Http::new(HttpOptions::default()).unwrap());
+static HTTP: LazyLock<Http> =
+    LazyLock::new(|| Http::new(HttpOptions::default(), AllowPrivate::default()).unwrap());
 
 static QUOTA: LazyLock<RateLimit> = LazyLock::new(|| RateLimit {
     remaining: Some(Place::Header("x-left".to_owned())),
@@ -138,7 +140,8 @@ pub fn page(data: &[u8]) {
     let clock: Arc<dyn Clock> = Arc::new(Standing);
     let mut reader =
         PageReader::new(Arc::clone(job), HTTP.clone(), Arc::new(Limits::new(Arc::clone(&clock))), clock);
-    assert!(reader.begin(Bounds { start: Some(Version(0)), end: None }, None).is_ok());
+    let begun = reader.begin(Bounds { start: Some(Version(0)), end: None }, None);
+    debug_assert!(begun.is_ok(), "a walk begins without a page to go on at");
     // The same answer again is what a source gives that goes in circles.
     for _ in 0..2 {
         let Some(good) = answer(&reader, status, content_type, body) else { return };

@@ -6,6 +6,7 @@ use onlynew::{
     config::{
         account::{Auth, Grant},
         catalog,
+        destination::WebhookAuth,
         job::{FirstRun, Job},
         load, load_str,
         stream::{PageKind, Place, RecordFormat, Shape},
@@ -69,7 +70,7 @@ fn the_shortest_file_has_every_default() {
     assert_eq!(job.destination.concurrency, 4);
     assert_eq!(job.destination.timeout, Duration::from_secs(30));
     assert_eq!(job.destination.delays, DEFAULT_DELAYS);
-    assert!(matches!(job.destination.auth, Auth::None));
+    assert!(matches!(job.destination.auth, WebhookAuth::None));
 }
 
 #[test]
@@ -125,7 +126,7 @@ jobs:
     assert_eq!((issues.first_run, issues.detect), (FirstRun::Emit, Detect::Either));
     assert_eq!(issues.ignored.len(), 4);
     assert_eq!(issues.emit, [ChangeKind::Created, ChangeKind::Updated]);
-    let Auth::ApiKey { name, key, .. } = &issues.destination.auth else { panic!() };
+    let WebhookAuth::Header { name, value: key } = &issues.destination.auth else { panic!() };
     assert_eq!((name.as_str(), key.expose_secret()), ("X-Token", "n8n-do-not-show-me"));
     assert_eq!(issues.destination.delays, [Duration::from_secs(5), Duration::from_secs(90)]);
 }

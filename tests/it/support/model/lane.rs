@@ -11,7 +11,7 @@ use futures::FutureExt;
 use onlynew::{
     config::{self, job::Job},
     connector::{Http, HttpOptions, Tokens},
-    domain::run::RunStatus,
+    domain::{allow_private::AllowPrivate, run::RunStatus},
     engine::{Engine, RunReport, Trigger},
     limit::Limits,
     outbox::Dispatcher,
@@ -109,7 +109,7 @@ impl Lane {
             scene,
             database,
             store,
-            http: Http::new(HttpOptions::default()).unwrap(),
+            http: Http::new(HttpOptions::default(), AllowPrivate::Auto).unwrap(),
             dispatcher: None,
         }
     }

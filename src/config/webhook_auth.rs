@@ -1,0 +1,117 @@
+//! Credentials for destinations: what a person gives, as one of the ways that n8n's Webhook trigger knows.
+
+use super::{
+    credentials::{basic, check_keys},
+    de::Spanned,
+    destination::WebhookAuth,
+    error::{Problem, Problems, Span},
+    file::{WebhookAuthFile, WebhookAuthType},
+    values::{is_token, secret},
+};
+use crate::domain::jwt::OWN_CLAIMS;
+
+impl WebhookAuthType {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Header => "header",
+            Self::Bearer => "bearer",
+            Self::Basic => "basic",
+            Self::Jwt => "jwt",
+        }
+    }
+
+    /// The keys that give its credentials, the ones that must be there first.
+    const fn keys(self) -> (&'static [&'static str], &'static [&'static str]) {
+        match self {
+            Self::None => (&[], &[]),
+            Self::Header => (&["name", "value"], &[]),
+            Self::Bearer => (&["token"], &[]),
+            Self::Basic => (&["username", "password"], &[]),
+            Self::Jwt => (&["secret"], &["algorithm", "claims"]),
+        }
+    }
+}
+
+/// How deliveries to a webhook show who sends them.
+pub(super) fn webhook_auth(
+    given: Option<&Spanned<WebhookAuthFile>>,
+    problems: &Problems,
+) -> Option<WebhookAuth> {
+    let Some(given) = given else { return Some(WebhookAuth::None) };
+    let (whole, span, given) = (given.whole, given.span, &given.value);
+    let place = |text: &Option<Spanned<String>>| text.as_ref().map(|text| text.span);
+    let keys = [
+        ("name", place(&given.name)),
+        ("value", place(&given.value)),
+        ("token", place(&given.token)),
+        ("username", place(&given.username)),
+        ("password", place(&given.password)),
+        ("secret", place(&given.secret)),
+        ("algorithm", given.algorithm.as_ref().map(|algorithm| algorithm.span)),
+        ("claims", given.claims.as_ref().map(|claims| claims.span)),
+    ];
+    let present: Vec<(&str, Span)> =
+        keys.into_iter().filter_map(|(key, place)| Some((key, place?))).collect();
+    let has = |keys: &[&str]| present.iter().any(|(key, _)| keys.contains(key));
+    let kind = match &given.r#type {
+        Some(kind) => kind.value,
+        None if has(&["value", "name"]) => WebhookAuthType::Header,
+        None if has(&["token"]) => WebhookAuthType::Bearer,
+        None if has(&["username", "password"]) => WebhookAuthType::Basic,
+        None if has(&["secret", "algorithm", "claims"]) => WebhookAuthType::Jwt,
+        None => {
+            if whole {
+                problems.add(
+                    Problem::new(span, "`auth` gives no credentials").expected(
+                        "`{type: header, name: …, value: …}`, `{type: basic, username: …, password: …}`, `{type: jwt, secret: …}` or `{type: bearer, token: …}`",
+                    ),
+                );
+            }
+            return None;
+        }
+    };
+    if !whole {
+        return None;
+    }
+    let (required, optional) = kind.keys();
+    check_keys(kind.name(), span, &present, required, optional, problems)?;
+    match kind {
+        WebhookAuthType::None => Some(WebhookAuth::None),
+        WebhookAuthType::Bearer => {
+            Some(WebhookAuth::Bearer { token: secret(given.token.as_ref()?, "token", problems)? })
+        }
+        WebhookAuthType::Basic => {
+            let (username, password) = basic(given.username.as_ref()?, given.password.as_ref(), problems)?;
+            Some(WebhookAuth::Basic { username, password })
+        }
+        WebhookAuthType::Header => {
+            let name = given.name.as_ref()?;
+            if !is_token(name) {
+                let message = format!("{} is not the name of a header", name.quoted());
+                problems.add(Problem::new(name.span, message).expected("something like `X-Token`"));
+                return None;
+            }
+            Some(WebhookAuth::Header {
+                name: name.value.clone(),
+                value: secret(given.value.as_ref()?, "value", problems)?,
+            })
+        }
+        WebhookAuthType::Jwt => jwt(given, problems),
+    }
+}
+
+fn jwt(given: &WebhookAuthFile, problems: &Problems) -> Option<WebhookAuth> {
+    let before = problems.count();
+    let secret = secret(given.secret.as_ref()?, "secret", problems);
+    let claims: Vec<_> = given.claims.iter().flat_map(|claims| claims.iter()).collect();
+    for (name, _) in claims.iter().filter(|(name, _)| OWN_CLAIMS.contains(&name.as_str())) {
+        let message = format!("`claims` cannot set `{}`: each attempt has a new token", name.shown());
+        problems
+            .add(Problem::new(name.span, message).help("a token is good for 5 minutes from its attempt on"));
+    }
+    let claims = claims.into_iter().map(|(name, value)| (name.value.clone(), value.value.clone())).collect();
+    let algorithm = given.algorithm.as_ref().map(|algorithm| algorithm.value).unwrap_or_default();
+    let secret = secret.filter(|_| problems.count() == before)?;
+    Some(WebhookAuth::Jwt { algorithm, secret, claims })
+}

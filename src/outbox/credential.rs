@@ -1,0 +1,60 @@
+//! How one attempt shows who sends it, as n8n's Webhook trigger asks for it, and how what it showed is kept
+//! out of what the receiver sends back.
+
+use reqwest::RequestBuilder;
+use secrecy::{ExposeSecret, SecretString};
+
+use crate::{
+    config::destination::WebhookAuth,
+    domain::{instant::Instant, jwt::mint},
+};
+
+/// What one attempt shows.
+pub(super) enum Credential<'a> {
+    None,
+    Bearer(SecretString),
+    Basic { username: &'a str, password: &'a SecretString },
+    Header { name: &'a str, value: &'a SecretString },
+}
+
+impl<'a> Credential<'a> {
+    /// The credential of an attempt at `now`: a token is made anew for each.
+    pub(super) fn of(auth: &'a WebhookAuth, now: Instant) -> Self {
+        match auth {
+            WebhookAuth::None => Self::None,
+            WebhookAuth::Bearer { token } => Self::Bearer(token.clone()),
+            WebhookAuth::Basic { username, password } => Self::Basic { username, password },
+            WebhookAuth::Header { name, value } => Self::Header { name, value },
+            WebhookAuth::Jwt { algorithm, secret, claims } => {
+                let token = mint(*algorithm, secret.expose_secret().as_bytes(), claims, now);
+                Self::Bearer(SecretString::from(token))
+            }
+        }
+    }
+
+    /// The request with it.
+    pub(super) fn on(&self, request: RequestBuilder) -> RequestBuilder {
+        match self {
+            Self::None => request,
+            Self::Bearer(token) => request.bearer_auth(token.expose_secret()),
+            Self::Basic { username, password } => {
+                request.basic_auth(username, Some(password.expose_secret()))
+            }
+            Self::Header { name, value } => request.header(*name, value.expose_secret()),
+        }
+    }
+
+    /// A text of the receiver's without it.
+    pub(super) fn hidden_in(&self, text: String) -> String {
+        let secret = match self {
+            Self::None => return text,
+            Self::Bearer(token) => token,
+            Self::Basic { password, .. } => password,
+            Self::Header { value, .. } => value,
+        };
+        match secret.expose_secret() {
+            "" => text,
+            secret => text.replace(secret, "***"),
+        }
+    }
+}
