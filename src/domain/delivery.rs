@@ -146,8 +146,8 @@ pub fn next(verdict: Verdict, tried: Tried, health: &Health, delays: &[Duration]
         planned.mul_f64(0.8 + 0.4 * random.clamp(0.0, 1.0))
     };
     let again = |after, spent, ambiguous| Next::Again { after, spent, ambiguous };
-    // It took another one since this one was last tried.
-    let took_others = tried.tried_at.is_some_and(|tried_at| health.delivered_at > Some(tried_at));
+    // It took another one since this one was last tried, or at that moment, as far as clocks can tell.
+    let took_others = tried.tried_at.is_some_and(|tried_at| health.delivered_at >= Some(tried_at));
     match verdict {
         Verdict::Delivered => Next::Delivered,
         Verdict::Wait(wait) => again(jittered(wait, random), false, false),

@@ -83,22 +83,31 @@ pub(super) struct Said<'a> {
     pub(super) random: f64,
 }
 
-/// Takes in what an attempt says; returns the health before and after it.
+/// What is known of a destination before and after an attempt, and when that was: moments of one destination are
+/// told under its lock, so that they stand in the order of what was known.
+pub(super) struct Heard {
+    pub(super) before: Health,
+    pub(super) after: Health,
+    pub(super) at: Instant,
+}
+
+/// Takes in what an attempt says.
 pub(super) async fn hear<DB: Dialect>(
     db: &mut DB::Connection,
     name: &str,
     said: &Said<'_>,
-) -> Result<(Health, Health), StoreError> {
-    let now = account::now::<DB>(db).await?;
-    if let Some((health, _)) = find::<DB>(db, name).await?
-        && health.knows(said.verdict, now)
-    {
-        return Ok((health.clone(), health));
+) -> Result<Heard, StoreError> {
+    if let Some((health, _)) = find::<DB>(db, name).await? {
+        let at = account::now::<DB>(db).await?;
+        if health.knows(said.verdict, at) {
+            return Ok(Heard { before: health.clone(), after: health, at });
+        }
     }
     let before = lock::<DB>(db, name).await?;
-    let after = before.after(said.verdict, said.is_probe, said.why, said.delays, said.random, now);
+    let at = account::now::<DB>(db).await?;
+    let after = before.after(said.verdict, said.is_probe, said.why, said.delays, said.random, at);
     write::<DB>(db, name, &after).await?;
-    Ok((before, after))
+    Ok(Heard { before, after, at })
 }
 
 /// Has a destination that is shut probed at once.

@@ -23,7 +23,7 @@ use serde::Serialize;
 
 use super::{
     Attempt, ClaimedEvent, JobId, Settled, StoreError,
-    destination::{self, Admission, Said, Shut},
+    destination::{self, Admission, Heard, Said, Shut},
     dialect::{Dialect, sql, without_nul},
     rows,
     run::WHOLE,
@@ -191,15 +191,16 @@ pub(super) async fn settle<DB: Dialect>(
         delays: &attempt.delays,
         random: attempt.random,
     };
-    let (before, after) = destination::hear::<DB>(db, &claim.destination, &said).await?;
+    let Heard { before, after, at } = destination::hear::<DB>(db, &claim.destination, &said).await?;
     let next = delivery::next(attempt.verdict, claim.tried, &before, &attempt.delays, attempt.random);
     let ended = Ended::of(next, attempt.verdict);
     sql::<DB>(
-        "UPDATE outbox_head SET leased = FALSE, due_at = COALESCE({now} + $2, due_at), tried_at = {now}
+        "UPDATE outbox_head SET leased = FALSE, due_at = COALESCE({now} + $2, due_at), tried_at = $3
          WHERE position = $1",
     )
     .bind(claim.position)
     .bind(ended.again_after.map(micros_of))
+    .bind(at.micros())
     .run(db)
     .await?;
     sql::<DB>(

@@ -295,13 +295,11 @@ async fn an_answer_that_has_not_changed_is_not_read_again(database: Database) {
     // The lower bound moves with the first run: it is another listing then.
     assert_eq!(validators(&rig).await, ["",][..]);
     assert_eq!(validators(&rig).await, ["", ""]);
-    let through = rig.database.texts("SELECT CAST(complete_through AS TEXT) FROM progress").await;
+    rig.database.tamper("UPDATE progress SET complete_through = 0").await;
     assert_eq!(validators(&rig).await[2], "\"[1, 2]\"");
     assert_eq!(validators(&rig).await[3], "\"[1, 2]\"", "the validator of the answer before counts on");
-    assert!(
-        rig.database.texts("SELECT CAST(complete_through AS TEXT) FROM progress").await > through,
-        "a run that finds nothing new is complete"
-    );
+    let through = rig.database.number("(SELECT complete_through FROM progress)").await;
+    assert!(through > 0, "a run that finds nothing new is complete");
     rows.lock().unwrap().push(3);
     assert_eq!(validators(&rig).await[4], "\"[1, 2]\"");
     assert_eq!(rig.sent_keys(), ["1", "2", "3"]);

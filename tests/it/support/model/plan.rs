@@ -298,7 +298,7 @@ impl Plan {
         format!(
             r#"
 destinations:
-  n8n: {{url: "{receiver}/webhook/rows", concurrency: 4, timeout: 20s, retry: {{delays: [1ms]}}}}
+  n8n: {{url: "{receiver}/webhook/rows", concurrency: 4, timeout: 20s, retry: {{delays: [{delays}]}}}}
 jobs:
   h{seed}:
     source:
@@ -315,6 +315,8 @@ jobs:
     destination: n8n
     {window}
 "#,
+            // So many that no event comes to its end by bad luck.
+            delays = ["1ms"; 40].join(", "),
             first_run = if self.baseline { "baseline" } else { "emit" },
         )
     }

@@ -46,7 +46,7 @@ pub fn receive(scene: &Scene, asked: &Asked) -> Reply {
         _ if !refused => Reply::status(200),
         0 => Reply::status(500),
         1 => Reply::status(503),
-        2 => Reply::status(404),
+        2 => Reply::Status(404, Vec::new(), "The requested webhook is not registered.".to_owned()),
         _ => Reply::Status(429, vec![("retry-after", "1".to_owned())], String::new()),
     };
     let number = asked.header("x-onlynew-attempt").parse().unwrap();
