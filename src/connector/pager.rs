@@ -69,6 +69,8 @@ pub struct Pager {
     /// How far a listing that is sorted by version, oldest first, has been read.
     ascent: Option<Ascent>,
     is_newly_broken: bool,
+    /// No page held a row that is older than one before it, as far as rows have versions.
+    are_pages_sorted: bool,
     seen: HashSet<Hash>,
     previous: Option<Hash>,
     watch: Watch,
@@ -112,6 +114,7 @@ impl Pager {
             order,
             ascent: is_rising.then(Ascent::default),
             is_newly_broken: false,
+            are_pages_sorted: true,
             seen: HashSet::new(),
             previous: None,
             watch: Watch::default(),
@@ -132,19 +135,27 @@ impl Pager {
             first: false,
             from: None,
         };
+        self.ascent = self.ascent.map(|_| Ascent::from(mark.risen_to));
         Ok(())
     }
 
     /// The next page, where a later walk may go on there: nothing that this one remembers decides about it.
-    pub fn mark(&self, given_at: Instant) -> Option<PageMark> {
+    pub fn mark(&self, sync_token: &Value, given_at: Instant) -> Option<PageMark> {
         let is_plain = matches!(self.rule, Rule::Plain) && !self.is_over && !self.position.first;
         is_plain.then(|| PageMark {
             token: self.position.token.clone(),
             url: self.url.as_ref().map(Url::to_string),
             offset: self.position.offset,
             number: self.position.number,
+            risen_to: self.risen_to(),
+            sync_token: sync_token.clone(),
             given_at,
         })
+    }
+
+    /// Whether the next page is the first one.
+    pub const fn is_at_start(&self) -> bool {
+        self.position.first
     }
 
     /// Whether the last page was read.
@@ -157,9 +168,10 @@ impl Pager {
         self.ascent.and_then(Ascent::risen_to)
     }
 
-    /// Whether the listing is sorted by version, oldest first, as far as it was read.
+    /// Whether the listing is sorted by version, oldest first, as far as it was read. Where rows move between pages,
+    /// only the order within each can be seen.
     pub fn is_sorted(&self) -> bool {
-        self.ascent.map_or(self.order == RowOrder::Asc, |ascent| !ascent.is_broken())
+        self.ascent.map_or(self.order == RowOrder::Asc && self.are_pages_sorted, |ascent| !ascent.is_broken())
     }
 
     /// Whether the page before showed that the rows are not in the order that the connector says; once.
@@ -198,12 +210,17 @@ impl Pager {
     pub fn advance(&mut self, page: &PageFacts<'_>) -> Result<(), PagerError> {
         let is_last = page.stops || self.is_below_start(page.marks);
         let received = self.position.offset.saturating_add(page.rows.len() as u64);
-        let fresh = self.fresh(page.marks).into_iter().filter(|fresh| *fresh).count();
+        let is_fresh = self.fresh(page.marks);
+        let fresh = is_fresh.iter().filter(|fresh| **fresh).count();
         let next = self.turn(page, is_last, received)?;
         self.cap(page, received)?;
+        // Where pages overlap, rows of the page before come again, also older ones.
+        let fresh_versions =
+            || page.marks.iter().zip(&is_fresh).filter(|(_, fresh)| **fresh).map(|(mark, _)| mark.version);
         if let Some(ascent) = &mut self.ascent {
-            self.is_newly_broken |= !ascent.page(page.marks.iter().map(|mark| mark.version));
+            self.is_newly_broken |= !ascent.page(fresh_versions());
         }
+        self.are_pages_sorted &= page.marks.iter().filter_map(|mark| mark.version).is_sorted();
         self.sizes.note(page.url, page.rows.len(), fresh);
         self.pages = self.pages.saturating_add(1);
         if matches!(next, Next::None) {

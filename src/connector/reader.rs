@@ -170,10 +170,15 @@ impl PageReader {
         self.window.end = self.spelled(bounds.end, VersionFormat::write_upper);
         self.is_from_start = bounds.start.is_none();
         self.pager = Pager::new(self.job.stream.pagination.clone(), order, start);
-        match page {
+        match page.filter(|page| page.sync_token == self.window.token) {
             Some(page) => self.pager.go_on_at(page).map_err(|error| self.failed(None, &error.to_string())),
             None => Ok(()),
         }
+    }
+
+    /// Whether the walk has come to its end.
+    pub const fn is_over(&self) -> bool {
+        self.pager.is_over()
     }
 
     /// A bound as the API spells it; null where there is none.
@@ -257,7 +262,9 @@ impl PageReader {
 
     /// What shapes an answer and what is read from it, as a hash.
     fn identity(&self, url: &Url, headers: &HeaderMap) -> String {
-        Hash::of(format!("{} {url} {headers:?}", self.job.fingerprint()).as_bytes()).hex()
+        let Job { detect, ignored, .. } = &*self.job;
+        let rules = format!("{} {detect:?} {ignored:?}", self.job.fingerprint());
+        Hash::of(format!("{rules} {url} {headers:?}").as_bytes()).hex()
     }
 
     /// Asks for one page until it comes or the bounds are reached.
@@ -308,11 +315,12 @@ impl PageReader {
                 Verdict::RefreshAuth { reason } => {
                     self.renew(&mut spent, url, credential.as_ref(), &reason).await?;
                 }
-                Verdict::RestartWindow { reason } => {
-                    return Err(ReadError::Restart { reason: self.reason(Some(url), &reason) });
-                }
-                Verdict::ResetToken { reason } => {
+                // Behind the first page it is the page's token that is gone.
+                Verdict::ResetToken { reason } if self.pager.is_at_start() => {
                     return Err(ReadError::Reset { reason: self.reason(Some(url), &reason) });
+                }
+                Verdict::ResetToken { reason } | Verdict::RestartWindow { reason } => {
+                    return Err(ReadError::Restart { reason: self.reason(Some(url), &reason) });
                 }
                 Verdict::SplitWindow { reason } => {
                     return Err(ReadError::TooMuch { reason: self.reason(Some(url), &reason) });

@@ -42,6 +42,10 @@ pub struct PageMark {
     pub offset: u64,
     /// Its number, from the API's base.
     pub number: u64,
+    /// The version that the rows in front of it have risen to, where they were sorted.
+    pub risen_to: Option<Version>,
+    /// The sync token that its walk goes with.
+    pub sync_token: Value,
     /// When the answer that named it came, by our clock.
     pub given_at: Instant,
 }
@@ -99,6 +103,8 @@ mod tests {
                 url: None,
                 offset: 2,
                 number: 2,
+                risen_to: None,
+                sync_token: Value::Null,
                 given_at: Instant::from_seconds(60),
             }),
             risen_to: None,

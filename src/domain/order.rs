@@ -25,6 +25,11 @@ pub struct Ascent {
 }
 
 impl Ascent {
+    /// A walk that goes on behind rows that have risen to `risen_to`.
+    pub const fn from(risen_to: Option<Version>) -> Self {
+        Self { risen_to, is_broken: false }
+    }
+
     /// Takes the versions of a page in; `false` where they show, for the first time, that the listing is not
     /// sorted. Rows without a version show nothing.
     pub fn page(&mut self, versions: impl IntoIterator<Item = Option<Version>>) -> bool {

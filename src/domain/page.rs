@@ -70,6 +70,9 @@ pub struct PageRules {
     pub answered_at: Instant,
     /// How far ahead of its reading a version may be; see [`Seen::tolerance`].
     pub tolerance: Option<Duration>,
+    /// The source tells of changes and not of what stands: a key that comes twice has changed twice, and what is
+    /// passed over is not met again.
+    pub is_feed: bool,
     /// Whose records they are.
     pub source: EventSource,
 }
@@ -98,17 +101,24 @@ pub struct PageDecision {
     pub counts: Counts,
     /// The first key in conflict.
     pub conflict: Option<RecordKey>,
+    /// How many records were passed over because their page is older than what is stored.
+    pub stale_reads: u64,
 }
 
-/// Of two sightings of one key on a page the highest version stays; a version beats none, and of equals
-/// the last one stays (field case C25). Returned in key order.
-pub fn one_of_each_key(records: &[SeenRecord]) -> Vec<&SeenRecord> {
+/// Of two sightings of one key on a page the highest version stays, and of equals the last one (field case
+/// C25). A version beats none; in a feed, where one of the two has none, the last one stays. Returned in key order.
+pub fn one_of_each_key(records: &[SeenRecord], is_feed: bool) -> Vec<&SeenRecord> {
     let mut records: Vec<&SeenRecord> = records.iter().collect();
-    records.sort_by(|a, b| a.key.cmp(&b.key).then(a.version.cmp(&b.version)));
+    records.sort_by(|a, b| a.key.cmp(&b.key));
     let mut kept: Vec<&SeenRecord> = Vec::with_capacity(records.len());
     for record in records {
         match kept.last_mut() {
-            Some(last) if last.key == record.key => *last = record,
+            Some(last) if last.key == record.key => {
+                let is_comparable = last.version.is_some() && record.version.is_some();
+                if record.version >= last.version || (is_feed && !is_comparable) {
+                    *last = record;
+                }
+            }
             _ => kept.push(record),
         }
     }
@@ -139,10 +149,12 @@ pub fn decide_page(
             answered_at: rules.answered_at,
             decided_at,
             tolerance: rules.tolerance,
-            run,
+            // A key that comes twice in a feed has changed twice.
+            run: run.filter(|_| !rules.is_feed),
         };
         let (decision, state) = decide(before.map(|before| &before.state), &seen, rules.detect);
         page.counts.count(decision);
+        page.stale_reads += u64::from(decision == Decision::StaleRead);
         if decision == Decision::Conflict {
             page.conflict.get_or_insert_with(|| record.key.clone());
         }
@@ -214,6 +226,7 @@ mod tests {
             asked_at: Instant::from_seconds(10),
             answered_at: Instant::from_seconds(11),
             tolerance: None,
+            is_feed: false,
             source: EventSource {
                 job_uid: "u".into(),
                 job: "j".into(),
@@ -248,9 +261,16 @@ mod tests {
             record("4", Some(1), r#""first""#),
             record("4", Some(1), r#""last""#),
         ];
-        let kept = one_of_each_key(&page);
-        let texts: Vec<_> = kept.iter().map(|record| (record.key.as_str(), record.raw.get())).collect();
-        assert_eq!(texts, [("4", r#""last""#), ("5", r#""b""#)]);
+        let texts = |is_feed| -> Vec<_> {
+            let kept = one_of_each_key(&page, is_feed);
+            kept.into_iter().map(|record| (record.key.as_str(), record.raw.get())).collect()
+        };
+        assert_eq!(texts(false), [("4", r#""last""#), ("5", r#""b""#)]);
+        assert_eq!(
+            texts(true),
+            [("4", r#""last""#), ("5", r#""none""#)],
+            "told last, and of no older version"
+        );
     }
 
     #[test]

@@ -26,6 +26,11 @@ impl Seen {
         self.is_unsorted |= !is_sorted;
     }
 
+    /// Whether rows were met that are not sorted.
+    pub const fn is_unsorted(self) -> bool {
+        self.is_unsorted
+    }
+
     /// The version up to which nothing changed behind the reader.
     ///
     /// A row that changes after its page was read gets a version above all that stood when the walk began.

@@ -75,6 +75,7 @@ impl Engine {
             rules: self.accept_rules(job, row, lease, record).await?,
             destination: job.destination.name.clone(),
             bookmark: None,
+            is_unmodified: false,
         };
         Ok(match self.store.accept_quarantined(lease, record.id, &page).await? {
             None => Accepted::Gone,
@@ -106,6 +107,7 @@ impl Engine {
             asked_at: record.asked_at,
             answered_at: record.answered_at,
             tolerance: has_times.then(|| CLOCK_TOLERANCE + job.window.lookback + job.window.settle),
+            is_feed: job.stream.sync.is_some(),
             source: EventSource {
                 job_uid: row.uid.clone(),
                 job: job.name.clone(),

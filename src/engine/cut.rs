@@ -3,7 +3,11 @@
 use crate::{
     config::job::Job,
     connector::ReadError,
-    domain::{instant::Instant, window::Length},
+    domain::{
+        instant::Instant,
+        sync_token::SyncToken,
+        window::{Length, Step},
+    },
     store::StoreError,
 };
 
@@ -23,6 +27,8 @@ pub(super) enum Cut {
     TooMuch(String),
     /// The source does not know what it gave to go on from any more.
     Reset(String),
+    /// Between the last complete run and this token lies what nobody can read any more.
+    Gap { reason: String, token: SyncToken },
     /// The process has to stop.
     Stopped,
     /// The source asks the jobs of a bucket to leave it alone until then.
@@ -33,14 +39,17 @@ pub(super) enum Cut {
 
 impl Cut {
     /// The same with advice where runs keep failing and less cannot be asked for.
-    pub(super) fn advised(self, job: &Job, failures: u32, length: Length) -> Self {
+    pub(super) fn advised(self, job: &Job, failures: u32, length: Length, step: Step) -> Self {
         match self {
             Self::Restart(reason) => {
                 Self::Source(format!("{reason}; the walk has begun anew {MOST_RESTARTS} times already"))
             }
-            Self::TooMuch(reason) => Self::Source(format!("{reason}; {}", why_whole(job))),
+            Self::TooMuch(reason) => Self::Source(format!("{reason}; {}", why_whole(job, step))),
+            Self::Reset(reason) => Self::Source(format!(
+                "{reason}; it was asked without a token, so that there is none to begin without"
+            )),
             Self::Source(reason) if length.is_shortest && failures >= KEEPS_FAILING => {
-                let why = why_whole(job);
+                let why = why_whole(job, step);
                 Self::Source(format!("{reason}; {} runs have failed here in a row, and {why}", failures + 1))
             }
             cut => cut,
@@ -49,11 +58,13 @@ impl Cut {
 }
 
 /// Why no less can be asked for.
-fn why_whole(job: &Job) -> &'static str {
-    if !job.stream.bounded {
+fn why_whole(job: &Job, step: Step) -> &'static str {
+    if job.stream.sync.is_some() {
+        "this source is asked by a token and not for a part of a window"
+    } else if !job.stream.bounded {
         "this source cannot be asked for a part of the window: its requests never use `window.end`"
-    } else if job.window.start.is_none() {
-        "the window may have no beginning that it could be cut from: set `window.start`"
+    } else if step.from.is_none() {
+        "the window has no beginning that it could be cut from: set `window.start`"
     } else {
         "the window cannot be made any shorter"
     }

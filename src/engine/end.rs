@@ -22,6 +22,8 @@ pub(super) struct Reached {
     pub(super) complete_through: Instant,
     pub(super) sync_token: Option<SyncToken>,
     pub(super) page_tag: Option<PageTag>,
+    /// What a person has to know of it all the same.
+    pub(super) told: Option<String>,
 }
 
 impl Walk<'_> {
@@ -50,9 +52,14 @@ impl Walk<'_> {
                 end.watermark = reached.watermark;
                 end.complete_through = Some(reached.complete_through);
                 (end.sync_token, end.page_tag) = (reached.sync_token, reached.page_tag);
+                end.reason = reached.told;
             }
             Err(Cut::Source(reason) | Cut::Restart(reason) | Cut::TooMuch(reason) | Cut::Reset(reason)) => {
                 (end.status, end.reason, end.at_source) = (RunStatus::Failed, Some(reason), true);
+            }
+            Err(Cut::Gap { reason, token }) => {
+                (end.status, end.reason, end.at_source) = (RunStatus::Failed, Some(reason), true);
+                end.sync_token = Some(token);
             }
             Err(Cut::Stopped) => {
                 let reason = "the process was stopped; the next run goes on";

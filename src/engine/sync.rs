@@ -5,16 +5,20 @@ use serde_json::Value;
 
 use super::{cut::Cut, walk::Walk};
 use crate::{
-    connector::{PageReader, ReadError},
+    config::stream::TokenStart,
+    connector::PageReader,
     domain::{instant::Instant, sync_token::SyncToken},
     store::Progress,
 };
 
 /// The token of a run; nothing where its stream is asked by versions.
+#[derive(Default)]
 pub(super) struct SyncWalk {
     made_for: String,
     /// The run goes on from a token, which the source may have forgotten.
     is_held: bool,
+    /// What a person has to know of a run that begins anew.
+    pub(super) told: Option<String>,
 }
 
 impl SyncWalk {
@@ -25,22 +29,27 @@ impl SyncWalk {
         progress: &Progress,
         reader: &mut PageReader,
     ) -> Result<Self, Cut> {
-        let Some(state) = &walk.job.stream.sync else {
-            return Ok(Self { made_for: String::new(), is_held: false });
-        };
-        let mut sync = Self { made_for: reader.listing()?, is_held: false };
+        let Some(state) = &walk.job.stream.sync else { return Ok(Self::default()) };
+        let mut sync = Self { made_for: reader.listing()?, ..Self::default() };
         let now = walk.engine.clock.now();
         let known = progress.sync_token.as_ref();
-        match known.filter(|token| token.is_good(&sync.made_for, state.retention, now)) {
-            Some(token) => {
+        match (known.filter(|token| token.is_good(&sync.made_for, state.retention, now)), &state.start) {
+            (Some(token), _) => {
                 sync.is_held = true;
                 reader.go_on_from(Some(token.value.clone()));
             }
-            None if known.is_some() => {
+            (None, _) if known.is_some() => {
                 let reason = "the token is older than its `retention`, or was made for another listing";
                 sync.begin_anew(walk, reader, reason.to_owned()).await?;
             }
-            None => sync.take_first(walk, reader).await?,
+            // A first token is stored before it is used: between a second one and the first lie changes that
+            // neither would tell of.
+            (None, Some(start)) => {
+                let token = sync.first_token(walk, reader, start).await?;
+                walk.engine.store.keep_sync_token(walk.lease, &token).await?;
+                reader.go_on_from(Some(token.value));
+            }
+            (None, None) => reader.go_on_from(None),
         }
         Ok(sync)
     }
@@ -50,8 +59,9 @@ impl SyncWalk {
         self.is_held
     }
 
-    /// Begins anew. A source that lists everything without a token leaves no gap by that. One that only tells
-    /// what changes from now on does: the run fails, so that somebody learns of it, and the next one goes on.
+    /// Begins anew. A source that lists everything without a token leaves no record out by that, but tells of
+    /// none that is gone. One that only tells what changes from now on leaves a gap: the run fails, so that
+    /// somebody learns of it, and its end is stored with the token that the next one goes on from.
     pub(super) async fn begin_anew(
         &mut self,
         walk: &Walk<'_>,
@@ -59,14 +69,22 @@ impl SyncWalk {
         reason: String,
     ) -> Result<(), Cut> {
         self.is_held = false;
-        self.take_first(walk, reader).await?;
-        if walk.job.stream.sync.as_ref().is_some_and(|state| state.start.is_some()) {
-            return Err(Cut::Source(format!(
+        let stream = &walk.job.stream;
+        if let Some(start) = stream.sync.as_ref().and_then(|state| state.start.as_ref()) {
+            let token = self.first_token(walk, reader, start).await?;
+            let reason = format!(
                 "{reason}; the next run goes on from a new token, and what changed between the last complete run \
                  and now may be missing"
-            )));
+            );
+            return Err(Cut::Gap { reason, token });
         }
         tracing::warn!(job = %walk.job.name, reason, "the walk begins anew, without a token");
+        if stream.deleted_when.is_some() {
+            self.told = Some(format!(
+                "{reason}; the listing was read anew, and what was deleted since the last complete run is not told of"
+            ));
+        }
+        reader.go_on_from(None);
         Ok(())
     }
 
@@ -75,17 +93,13 @@ impl SyncWalk {
         SyncToken { made_for: self.made_for.clone(), value, given_at }
     }
 
-    /// A first token is stored before it is used: between a second one and the first lie changes that neither
-    /// would tell of.
-    async fn take_first(&self, walk: &Walk<'_>, reader: &mut PageReader) -> Result<(), Cut> {
-        let Some(start) = walk.job.stream.sync.as_ref().and_then(|state| state.start.as_ref()) else {
-            reader.go_on_from(None);
-            return Ok(());
-        };
-        let value = reader.first_token(start).await.map_err(|error: ReadError| Cut::from(error))?;
-        let token = self.token(value.clone(), walk.engine.clock.now());
-        walk.engine.store.keep_sync_token(walk.lease, &token).await?;
-        reader.go_on_from(Some(value));
-        Ok(())
+    async fn first_token(
+        &self,
+        walk: &Walk<'_>,
+        reader: &mut PageReader,
+        start: &TokenStart,
+    ) -> Result<SyncToken, Cut> {
+        let value = walk.unless_stopped(reader.first_token(start)).await?;
+        Ok(self.token(value, walk.engine.clock.now()))
     }
 }

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     config::job::{FirstRun, Job},
-    connector::{Page, PageReader},
+    connector::{Page, PageReader, ReadError},
     domain::{
         bookmark::{Bookmark, PageMark, Place},
         event::EventSource,
@@ -79,6 +79,8 @@ struct Course {
     sync_token: Option<SyncToken>,
     /// The validator of the listing, where one page was all of it.
     tag: Option<PageTag>,
+    /// Records that were passed over because their page is older than what is stored.
+    stale_reads: u64,
 }
 
 impl<'a> Walk<'a> {
@@ -164,7 +166,8 @@ impl<'a> Walk<'a> {
         let mut sync = SyncWalk::begin(self, progress, &mut reader).await?;
         let Outset { steps, length, fixed, mut seen, mut page } = outset;
         let source = self.event_source();
-        let mut course = Course { run, steps, fixed, silence: None, source, sync_token: None, tag: None };
+        let mut course =
+            Course { run, steps, fixed, silence: None, source, sync_token: None, tag: None, stale_reads: 0 };
         let mut watermark = progress.watermark;
         let mut restarts = 0;
         loop {
@@ -187,7 +190,7 @@ impl<'a> Walk<'a> {
                     seen = Seen::default();
                     continue;
                 }
-                Err(cut) => return Err(cut.advised(self.job, progress.failures, length)),
+                Err(cut) => return Err(cut.advised(self.job, progress.failures, length, step)),
             }
             let Some(Fixed { hi, complete_through }) = course.fixed else {
                 return Err(Cut::Source("the source answered no page at all".to_owned()));
@@ -197,8 +200,14 @@ impl<'a> Walk<'a> {
             }
             if !course.steps.advance() {
                 let is_all = report.pages == 1 && report.counts.stale == 0;
-                let page_tag = course.tag.filter(|_| is_all);
-                return Ok(Reached { watermark, complete_through, sync_token: course.sync_token, page_tag });
+                return Ok(Reached {
+                    watermark,
+                    complete_through,
+                    // What was passed over as an old page would not be told of again.
+                    sync_token: course.sync_token.filter(|_| course.stale_reads == 0),
+                    page_tag: course.tag.filter(|_| is_all),
+                    told: sync.told,
+                });
             }
             store.advance(self.lease, run, watermark).await?;
             (seen, restarts) = (Seen::default(), 0);
@@ -243,12 +252,14 @@ impl<'a> Walk<'a> {
                 requests: reader.requests(),
                 rules: self.rules(&course.source, &page, silence),
                 bookmark: self.bookmark(progress, course, fixed, *seen, &page),
+                is_unmodified: page.is_unmodified,
                 records: page.records.into(),
                 quarantined: page.quarantined,
                 skipped: page.skipped,
                 destination: self.job.destination.name.clone(),
             };
             let outcome = self.engine.store.commit_page(self.lease, &commit).await?;
+            course.stale_reads += outcome.stale_reads;
             report.counts += outcome.counts;
             report.conflict = report.conflict.take().or(outcome.conflict);
             if outcome.counts.events > 0 {
@@ -266,7 +277,8 @@ impl<'a> Walk<'a> {
         seen: Seen,
         page: &Page,
     ) -> Option<Bookmark> {
-        (page.next.is_some() || page.risen_to.is_some()).then(|| Bookmark {
+        let risen_to = page.risen_to.filter(|_| !seen.is_unsorted());
+        (page.next.is_some() || risen_to.is_some()).then(|| Bookmark {
             fingerprint: self.fingerprint.clone(),
             failures: progress.failures,
             hi: fixed.hi,
@@ -275,7 +287,7 @@ impl<'a> Walk<'a> {
             step: course.steps.current(),
             seen,
             page: page.next.clone(),
-            risen_to: page.risen_to,
+            risen_to,
         })
     }
 
@@ -296,9 +308,17 @@ impl<'a> Walk<'a> {
         );
     }
 
-    /// The next page, unless the lease is lost or the process has to stop: a page already asked for is
-    /// then waited for a little longer.
+    /// The next page; a walk that has come to its end is over also for a process that has to stop.
     async fn next_page(&self, reader: &mut PageReader) -> Result<Option<Page>, Cut> {
+        if reader.is_over() { Ok(None) } else { self.unless_stopped(reader.next_page()).await }
+    }
+
+    /// What the source answers, unless the lease is lost or the process has to stop: what was asked for
+    /// already is then waited for a little longer.
+    pub(super) async fn unless_stopped<T>(
+        &self,
+        asking: impl Future<Output = Result<T, ReadError>>,
+    ) -> Result<T, Cut> {
         if self.stop.is_cancelled() {
             return Err(Cut::Stopped);
         }
@@ -307,7 +327,7 @@ impl<'a> Walk<'a> {
             self.engine.clock.sleep(LAST_PAGE_WAIT).await;
         };
         tokio::select! {
-            page = reader.next_page() => page.map_err(Cut::from),
+            answered = asking => answered.map_err(Cut::from),
             () = waited_long_enough => Err(Cut::Stopped),
             () = self.lost.cancelled() => Err(Cut::Store(StoreError::LeaseLost)),
         }
@@ -323,7 +343,9 @@ impl<'a> Walk<'a> {
     /// Which changes are recorded only. The baseline instant is that of the first attempt, whatever attempt
     /// this is.
     async fn silence(&self, progress: &Progress, fixed: Fixed) -> Result<Silence, StoreError> {
-        if !progress.baseline_open {
+        // Where a source tells of changes alone, its first token is the baseline.
+        let begins_with_token = self.job.stream.sync.as_ref().is_some_and(|sync| sync.start.is_some());
+        if !progress.baseline_open || begins_with_token {
             return Ok(Silence::Never);
         }
         let at = self.engine.store.fix_baseline(self.lease, fixed.complete_through).await?;
@@ -347,6 +369,7 @@ impl<'a> Walk<'a> {
             asked_at: page.asked_at,
             answered_at: page.answered_at,
             // Versions are the source's; where its clock is ahead of ours, so far ahead is no future.
+            is_feed: self.job.stream.sync.is_some(),
             tolerance: by_time.then(|| {
                 let ahead = page.source_time.since(page.asked_at);
                 CLOCK_TOLERANCE + window.lookback + window.settle + ahead

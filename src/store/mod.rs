@@ -76,7 +76,7 @@ pub trait Store: Debug + Send + Sync {
     /// Stores the baseline instant where none is stored yet and returns the one that holds.
     async fn fix_baseline(&self, lease: &JobLease, at: Instant) -> Result<Instant, StoreError>;
 
-    /// Stores what the source gave to go on from, before the first page is asked for with it.
+    /// Stores what the source gave to go on from, before the first page is asked for with it. A bookmark is void then.
     async fn keep_sync_token(&self, lease: &JobLease, token: &SyncToken) -> Result<(), StoreError>;
 
     /// Opens a run. Runs of the job that a crash left open are closed as failed, `interrupted`.
@@ -214,6 +214,8 @@ pub struct PageCommit {
     pub destination: String,
     /// Where the walk stands behind it.
     pub bookmark: Option<Bookmark>,
+    /// The source says that it is the page that was read before; any other makes the validator void.
+    pub is_unmodified: bool,
 }
 
 /// A new run.

@@ -37,7 +37,7 @@ pub(super) async fn commit<DB: Dialect>(
     };
     quarantine::insert::<DB>(db, lease, page).await?;
     run::count_page::<DB>(db, lease, page.run, page.number, page.requests, &counts).await?;
-    run::keep_bookmark::<DB>(db, lease, page.bookmark.as_ref()).await?;
+    run::keep_bookmark::<DB>(db, lease, page.bookmark.as_ref(), page.is_unmodified).await?;
     Ok(PageOutcome { counts, ..decided })
 }
 
@@ -52,7 +52,7 @@ pub(super) async fn decide<DB: Dialect>(
     if page.records.is_empty() {
         return Ok(PageOutcome::default());
     }
-    let mut records = one_of_each_key(&page.records);
+    let mut records = one_of_each_key(&page.records, page.rules.is_feed);
     let stored = lock_differing::<DB>(db, lease, &records).await?;
     records.retain(|record| stored.contains_key(&record.key));
     let known = stored.into_iter().filter_map(|(key, record)| Some((key, record?))).collect();
@@ -63,7 +63,7 @@ pub(super) async fn decide<DB: Dialect>(
     quarantine::remove_read::<DB>(db, lease.job, &records).await?;
     let passed_over = (page.records.len() - records.len()) as u64;
     let counts = Counts { unchanged: decision.counts.unchanged + passed_over, ..decision.counts };
-    Ok(PageOutcome { counts, conflict: decision.conflict })
+    Ok(PageOutcome { counts, conflict: decision.conflict, stale_reads: decision.stale_reads })
 }
 
 /// The rows that have to be decided, locked; without a state where the key was not known before.

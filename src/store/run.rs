@@ -138,20 +138,24 @@ pub(super) async fn count_page<DB: Dialect>(
     if counted == 1 { Ok(()) } else { Err(not_open(run)) }
 }
 
-/// Keeps where the walk stands. The job's row must be held.
+/// Keeps where the walk stands, and the validator only behind a page that has not changed. The job's row must be
+/// held.
 pub(super) async fn keep_bookmark<DB: Dialect>(
     db: &mut DB::Connection,
     lease: &JobLease,
     bookmark: Option<&Bookmark>,
+    is_unmodified: bool,
 ) -> Result<(), StoreError> {
     let text = bookmark.map(serde_json::to_string).transpose()?;
     sql::<DB>(
-        "UPDATE progress SET bookmark = $3
-         WHERE job = $1 AND partition = $2 AND bookmark IS DISTINCT FROM $3",
+        "UPDATE progress SET bookmark = $3, page_tag = CASE WHEN $4 THEN page_tag ELSE NULL END
+         WHERE job = $1 AND partition = $2
+           AND (bookmark IS DISTINCT FROM $3 OR (page_tag IS NOT NULL AND NOT $4))",
     )
     .bind(lease.job.0)
     .text(WHOLE)
     .bind(text)
+    .bind(is_unmodified)
     .run(db)
     .await?;
     Ok(())
@@ -178,14 +182,13 @@ pub(super) async fn finish<DB: Dialect>(
     if closed != 1 {
         return Err(not_open(run));
     }
+    if let Some(token) = &end.sync_token {
+        store_token::<DB>(db, lease, token).await?;
+    }
     match end.status {
         RunStatus::Ok => {
             move_up::<DB>(db, lease, end.watermark, end.complete_through).await?;
-            keep_tag::<DB>(db, lease, end.page_tag.as_ref()).await?;
-            match &end.sync_token {
-                Some(token) => store_token::<DB>(db, lease, token).await,
-                None => Ok(()),
-            }
+            keep_tag::<DB>(db, lease, end.page_tag.as_ref()).await
         }
         _ if end.at_source => {
             sql::<DB>("UPDATE progress SET failures = failures + 1 WHERE job = $1 AND partition = $2")
@@ -214,7 +217,7 @@ async fn store_token<DB: Dialect>(
     lease: &JobLease,
     token: &SyncToken,
 ) -> Result<(), StoreError> {
-    sql::<DB>("UPDATE progress SET sync_token = $3 WHERE job = $1 AND partition = $2")
+    sql::<DB>("UPDATE progress SET sync_token = $3, bookmark = NULL WHERE job = $1 AND partition = $2")
         .bind(lease.job.0)
         .text(WHOLE)
         .bind(serde_json::to_string(token)?)

@@ -135,6 +135,8 @@ pub struct PageOutcome {
     pub counts: Counts,
     /// The first key in conflict.
     pub conflict: Option<RecordKey>,
+    /// How many records were passed over because their page is older than what is stored.
+    pub stale_reads: u64,
 }
 
 /// How a run ends.
@@ -152,7 +154,7 @@ pub struct RunEnd {
     pub watermark: Option<Version>,
     /// The `hi` of a complete run; with it the baseline is closed.
     pub complete_through: Option<Instant>,
-    /// What the next run goes on from, where the source gave it; `None` leaves what is stored.
+    /// What the next run goes on from, however this one ended; `None` leaves what is stored.
     pub sync_token: Option<SyncToken>,
     /// The validator of a complete run's listing; `None` takes the one before away.
     pub page_tag: Option<PageTag>,

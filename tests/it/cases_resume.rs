@@ -114,6 +114,64 @@ async fn c30_an_order_that_is_broken_counts_for_nothing(database: Database) {
     assert_eq!(rig.sent_keys(), ["1", "2", "3", "4", "5"]);
 }
 
+async fn c30_an_order_that_was_broken_before_a_run_went_on_stays_so(database: Database) {
+    let job = Job { pagination: WITH_TTL.pagination, ..SORTED };
+    let rig = killed_at(database, job, &[3, 1, 4, 5, 2], "2").await;
+    // It goes on at its page, where the order looks good, and is killed again.
+    rig.source.now_answers(|asked| match asked.param("cursor") {
+        "4" => Reply::Hold,
+        _ => listed(&[3, 1, 4, 5, 2], asked),
+    });
+    let mut killed = rig.spawn(&["sync", "rows"]);
+    rig.source.wait_until(|asked| asked.last().is_some_and(|last| last.param("cursor") == "4")).await;
+    killed.kill().await.unwrap();
+    rig.leases_run_out().await;
+    rig.source.now_answers(|asked| listed(&[3, 1, 4, 5, 2], asked));
+    rig.clock.sleep(Duration::from_mins(10)).await;
+    assert_eq!(next_run_asks(&rig).await[0].0, "2026-09-01T00:00:00Z");
+    assert_eq!(rig.sent_keys(), ["1", "2", "3", "4", "5"]);
+}
+
+async fn a_keyset_walk_goes_on_although_its_pages_overlap(database: Database) {
+    let job = Job {
+        query: r#"{since: "{{ window.start }}"}"#,
+        pagination: "{type: keyset, has_more_path: $.more}",
+        source: UNSORTED,
+        ..SORTED
+    };
+    // Bounds are spelled in seconds, versions in milliseconds: the second of the last row comes again.
+    let rows = ["01.100", "01.700", "02.050", "02.100", "03.100", "04.100"];
+    let answer = move |asked: &Asked| {
+        let since: Instant = asked.param("since").parse().unwrap();
+        let at = |second: &&str| format!("2026-09-21T10:00:{second}Z");
+        let rows: Vec<_> = rows
+            .iter()
+            .enumerate()
+            .filter(|(_, row)| at(row).parse::<Instant>().unwrap() >= since)
+            .map(|(id, row)| json!({"id": id, "updated_at": at(row)}))
+            .collect();
+        Reply::Json(json!({"items": &rows[..rows.len().min(4)], "more": rows.len() > 4}).to_string())
+    };
+    let rig = Rig::new(database, job, move |asked| match asked.param("since") {
+        "2026-09-01T00:00:00Z" => answer(asked),
+        "2026-09-21T10:00:02Z" => {
+            let again = [(2, "02.050"), (3, "02.100"), (4, "03.100")];
+            let rows =
+                again.map(|(id, at)| json!({"id": id, "updated_at": format!("2026-09-21T10:00:{at}Z")}));
+            Reply::Json(json!({"items": rows, "more": true}).to_string())
+        }
+        _ => Reply::Hold,
+    })
+    .await;
+    let mut killed = rig.spawn(&["sync", "rows"]);
+    rig.source.wait_until(|asked| asked.len() == 3).await;
+    killed.kill().await.unwrap();
+    rig.leases_run_out().await;
+    rig.source.now_answers(answer);
+    assert_eq!(next_run_asks(&rig).await[0].0, "2026-09-21T10:00:03Z");
+    assert_eq!(rig.sent_keys().len(), 6);
+}
+
 async fn rows_without_a_version_are_not_passed_over_in_a_walk_without_a_lower_bound(database: Database) {
     let rig = killed_at(database, Job { rest: "", ..SORTED }, &RISING, "3").await;
     assert_eq!(next_run_asks(&rig).await[0].0, "", "the source would leave them out from a bound on");
@@ -345,6 +403,8 @@ both!(
     c30_an_unsorted_listing_is_read_from_its_beginning,
     c30_a_sorted_listing_goes_on_at_the_last_row,
     c30_an_order_that_is_broken_counts_for_nothing,
+    c30_an_order_that_was_broken_before_a_run_went_on_stays_so,
+    a_keyset_walk_goes_on_although_its_pages_overlap,
     rows_without_a_version_are_not_passed_over_in_a_walk_without_a_lower_bound,
     a_run_goes_on_at_its_page_while_the_token_lasts,
     a_token_that_is_too_old_is_not_used,

@@ -10,6 +10,7 @@ use std::{
 
 use onlynew::domain::{clock::Clock, run::RunStatus};
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     both,
@@ -237,6 +238,78 @@ async fn a_first_token_is_asked_for_where_the_source_lists_nothing(database: Dat
     assert_eq!(rig.sent_keys(), ["2", "6"]);
 }
 
+async fn a_first_token_is_the_baseline_of_what_comes_after_it(database: Database) {
+    let feed = Feed::default();
+    feed.add(1, 1);
+    let rig = Rig::new(database, Job { source: WITH_START, ..BY_TOKEN }, {
+        let feed = feed.clone();
+        move |asked| match asked.param("first") {
+            "yes" => Reply::Json(json!({"startToken": "1"}).to_string()),
+            _ => feed.answer(asked),
+        }
+    })
+    .await;
+    rig.configure_baseline();
+    // It comes after the token and before the first page.
+    feed.add(2, 2);
+    assert_eq!(next_run_says(&rig, "syncToken").await, ["", "1"]);
+    assert_eq!(rig.sent_keys(), ["2"], "what the token does not know of yet is new");
+}
+
+async fn a_record_that_changes_twice_in_a_feed_is_told_of_twice(database: Database) {
+    let source = "incremental: {state: token, token_path: $.sync}";
+    let pages = |values: [&'static str; 2]| {
+        move |asked: &Asked| {
+            let (value, next) = match asked.param("cursor") {
+                "" => (values[0], json!({"next": "2"})),
+                _ => (values[1], json!({"sync": "1"})),
+            };
+            let mut page = next;
+            page["items"] = json!([{"id": 1, "value": value}]);
+            Reply::Json(page.to_string())
+        }
+    };
+    let rig = Rig::new(database, Job { source, ..BY_TOKEN }, pages(["a", "a"])).await;
+    rig.sync().await;
+    rig.source.now_answers(pages(["b", "c"]));
+    let report = rig.sync().await.report;
+    assert_eq!((report.status, report.counts.updated, report.reason), (RunStatus::Ok, 2, None));
+    let values: Vec<_> =
+        rig.receiver.asked().iter().map(|asked| asked.json()["data"]["value"].clone()).collect();
+    assert_eq!(values, ["a", "b", "c"]);
+}
+
+async fn a_page_token_that_died_costs_no_sync_token(database: Database) {
+    let feed = Feed::default();
+    feed.add(1, 1);
+    let rig = feed.rig(database, BY_TOKEN).await;
+    rig.sync().await;
+    (2..=5).for_each(|id| feed.add(id, id));
+    let died = AtomicBool::new(false);
+    rig.source.now_answers({
+        let feed = feed.clone();
+        move |asked| {
+            let dies = !asked.param("cursor").is_empty() && !died.swap(true, Ordering::SeqCst);
+            if dies { Reply::status(410) } else { feed.answer(asked) }
+        }
+    });
+    assert_eq!(next_run_says(&rig, "syncToken").await, ["1", "1", "1", "1"], "from the first page again");
+    assert_eq!(rig.sent_keys(), ["1", "2", "3", "4", "5"]);
+}
+
+async fn what_a_new_beginning_cannot_tell_is_said(database: Database) {
+    let source = "incremental: {state: token, token_path: $.sync, field: updated_at}\n      \
+                  deleted_when: record.gone";
+    let feed = Feed::default();
+    feed.add(1, 1);
+    let rig = feed.rig(database, Job { source, ..BY_TOKEN }).await;
+    rig.sync().await;
+    *feed.forgotten.lock().unwrap() = 2;
+    let report = rig.sync().await.report;
+    assert_eq!(report.status, RunStatus::Ok);
+    assert!(report.reason.unwrap().contains("what was deleted"));
+}
+
 async fn a_run_of_a_token_stream_goes_on_at_its_page(database: Database) {
     let feed = Feed::default();
     (1..=5).for_each(|id| feed.add(id, id));
@@ -305,6 +378,41 @@ async fn an_answer_that_has_not_changed_is_not_read_again(database: Database) {
     assert_eq!(rig.sent_keys(), ["1", "2", "3"]);
 }
 
+async fn a_listing_that_was_read_in_part_is_not_taken_for_the_one_before(database: Database) {
+    let (rig, rows) = with_validators(database).await;
+    for _ in 0..2 {
+        validators(&rig).await;
+    }
+    // It grows by a page, which fails, and goes back to what it was.
+    rig.source.now_answers(|asked| {
+        if asked.param("page") == "2" {
+            return Reply::status(403);
+        }
+        let next = "</rows?page=2>; rel=\"next\"".to_owned();
+        let page = json!({"items": [{"id": 1, "updated_at": "2026-09-21T10:00:05Z"}]});
+        Reply::Status(200, vec![("link", next)], page.to_string())
+    });
+    assert_eq!(rig.sync().await.report.status, RunStatus::Failed);
+    rig.source.now_answers(move |asked| tagged(&rows, asked));
+    assert_eq!(validators(&rig).await.last().unwrap(), "", "what is stored is not what it was then");
+}
+
+async fn a_last_page_that_was_read_ends_the_run_also_where_the_process_stops(database: Database) {
+    let stop = CancellationToken::new();
+    let rig = Rig::new(database, Job::default(), {
+        let stop = stop.clone();
+        move |_| {
+            stop.cancel();
+            Reply::Json(json!({"items": [{"id": 1, "updated_at": "2026-09-21T10:00:05Z"}]}).to_string())
+        }
+    })
+    .await;
+    let app = rig.real_time_app().await;
+    let job = Arc::clone(&app.config.jobs["rows"]);
+    let report = app.sync(&job, &stop).await.unwrap().report;
+    assert_eq!((report.status, report.reason), (RunStatus::Ok, None));
+}
+
 async fn a_listing_of_several_pages_is_read_as_a_whole(database: Database) {
     let rig = Rig::new(database, Job::default(), |asked| {
         let (id, next) = if asked.param("cursor").is_empty() { (1, Some("2")) } else { (2, None) };
@@ -348,6 +456,12 @@ both!(
     a_delta_link_is_the_first_page_of_the_next_run,
     a_delta_link_that_leads_away_is_not_followed,
     a_first_token_is_asked_for_where_the_source_lists_nothing,
+    a_first_token_is_the_baseline_of_what_comes_after_it,
+    a_record_that_changes_twice_in_a_feed_is_told_of_twice,
+    a_page_token_that_died_costs_no_sync_token,
+    what_a_new_beginning_cannot_tell_is_said,
+    a_listing_that_was_read_in_part_is_not_taken_for_the_one_before,
+    a_last_page_that_was_read_ends_the_run_also_where_the_process_stops,
     a_run_of_a_token_stream_goes_on_at_its_page,
     an_answer_that_has_not_changed_is_not_read_again,
     a_listing_of_several_pages_is_read_as_a_whole,

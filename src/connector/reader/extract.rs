@@ -95,7 +95,11 @@ impl PageReader {
             answered_at: good.answered_at,
             source_time: good.source_time,
             is_dated: good.is_dated,
-            next: self.pager.mark(good.answered_at).filter(|_| stream.pagination.token_ttl.is_some()),
+            is_unmodified: good.is_unmodified,
+            next: self
+                .pager
+                .mark(&self.window.token, good.answered_at)
+                .filter(|_| stream.pagination.token_ttl.is_some()),
             // Rows without a version stand outside every bound, and may still be to come.
             risen_to: self.pager.risen_to().filter(|_| !self.is_from_start || is_keyset(stream)),
             is_sorted: self.pager.is_sorted(),

@@ -213,6 +213,7 @@ fn check(job: &Job, page: &Page) {
         asked_at: page.asked_at,
         answered_at: page.answered_at,
         tolerance: None,
+        is_feed: false,
         source: EventSource {
             job_uid: "uid".into(),
             job: job.name.clone(),
@@ -222,7 +223,7 @@ fn check(job: &Job, page: &Page) {
             numbers: job.numbers,
         },
     };
-    let records = one_of_each_key(&page.records);
+    let records = one_of_each_key(&page.records, false);
     let decided = decide_page(&records, &std::collections::HashMap::new(), &rules, None, NOW).unwrap();
     assert_eq!(decided.writes.len(), records.len());
     for event in &decided.events {

@@ -30,6 +30,8 @@ pub struct Page {
     pub source_time: Instant,
     /// The source told its clock; else `source_time` is a guess.
     pub is_dated: bool,
+    /// The source says that it is the page that was read before.
+    pub is_unmodified: bool,
     /// The page behind it, where a later walk may go on there.
     pub next: Option<PageMark>,
     /// The version below which every row of the walk was read; `None` where that is not known.

@@ -68,6 +68,7 @@ impl RunningJob {
                 asked_at,
                 answered_at: asked_at.plus(Duration::from_secs(1)),
                 tolerance: None,
+                is_feed: false,
                 source: EventSource {
                     job_uid: self.row.uid.clone(),
                     job: "issues".into(),
@@ -79,6 +80,7 @@ impl RunningJob {
             },
             destination: DESTINATION.into(),
             bookmark: None,
+            is_unmodified: false,
         }
     }
 
