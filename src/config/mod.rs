@@ -18,6 +18,7 @@ mod destinations;
 mod error;
 mod file;
 mod fill;
+mod incremental_file;
 mod inputs;
 pub mod job;
 mod pagination;

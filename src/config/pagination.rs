@@ -4,9 +4,10 @@
 use std::sync::Arc;
 
 use super::{
-    connector_file::{IncrementalFile, PaginationFile, PaginationType, RequestFile, StreamFile},
+    connector_file::{PaginationFile, PaginationType, RequestFile, StreamFile},
     de::Spanned,
     error::Problem,
+    incremental_file::IncrementalFile,
     stream::{Incremental, PageKind, Pagination},
     streams::{Builder, Request},
     template::Scope,

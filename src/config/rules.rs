@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use super::{
-    connector_file::{IncrementalFile, RangeEnd, StreamDefaultsFile},
+    connector_file::StreamDefaultsFile,
     de::Spanned,
     error::{Problem, Problems},
     file::{ChangesFile, WindowFile},
+    incremental_file::{IncrementalFile, RangeEnd},
     values::{duration, path, paths},
 };
 use crate::domain::{

@@ -6,9 +6,10 @@ use serde_json::{Map, Value as Json};
 
 use super::{
     connector::Connector,
-    connector_file::{AuthFile, ErrorRuleFile, IncrementalFile, RequestFile, StreamFile},
+    connector_file::{AuthFile, ErrorRuleFile, RequestFile, StreamFile},
     de::{Entries, Spanned},
     error::{Problem, Problems},
+    incremental_file::IncrementalFile,
     rate_limit::{self, wait_from},
     records::records,
     stream::{ErrorAction, ErrorRule, Incremental, Stream, WaitRule},

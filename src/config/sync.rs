@@ -1,9 +1,10 @@
 //! Streams that go on from a token or a URL which the source gave, and what cannot stand beside that.
 
 use super::{
-    connector_file::{IncrementalFile, PaginationFile, PaginationType, StateKind, StreamFile},
+    connector_file::{PaginationFile, PaginationType, StreamFile},
     de::{Entries, Spanned},
     error::{Problem, Span},
+    incremental_file::{IncrementalFile, StateKind},
     stream::{SyncState, TokenStart},
     streams::{Builder, Request},
     values::{place, positive_duration},
