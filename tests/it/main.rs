@@ -40,4 +40,5 @@ mod store_open;
 mod store_outbox;
 mod store_pages;
 mod store_tokens;
+mod store_wishes;
 mod support;
