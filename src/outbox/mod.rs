@@ -7,4 +7,4 @@ mod dispatcher;
 mod sender;
 
 pub use dispatcher::{Dispatcher, Drained};
-pub use sender::{Sender, Sent};
+pub use sender::{Sender, Sent, headers};

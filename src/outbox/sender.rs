@@ -51,6 +51,15 @@ pub struct Sent {
     pub body: String,
 }
 
+/// The headers that tell an event, at the attempt after so many tries.
+pub fn headers(event_id: &str, tries: u32) -> [(&'static str, String); 3] {
+    [
+        ("Idempotency-Key", event_id.to_owned()),
+        ("webhook-id", event_id.to_owned()),
+        ("X-Onlynew-Attempt", tries.saturating_add(1).to_string()),
+    ]
+}
+
 impl Sender {
     /// A sender for one destination.
     pub fn new(destination: &Destination) -> Result<Self, reqwest::Error> {
@@ -71,10 +80,10 @@ impl Sender {
             .client
             .post(destination.url.clone())
             .header(CONTENT_TYPE, "application/json")
-            .header("Idempotency-Key", &event.event_id)
-            .header("webhook-id", &event.event_id)
-            .header("X-Onlynew-Attempt", event.tried.tries.saturating_add(1))
             .body(event.body.clone());
+        for (name, value) in headers(&event.event_id, event.tried.tries) {
+            request = request.header(name, value);
+        }
         request = match &destination.auth {
             // Webhooks have no tokens that run out: no configuration says so.
             Auth::None | Auth::OAuth2(_) => request,

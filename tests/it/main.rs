@@ -20,6 +20,7 @@ mod cases_tokens;
 mod cases_versions;
 mod cases_windows;
 mod cli;
+mod cli_outbox;
 mod config;
 mod connector;
 mod connector_errors;
