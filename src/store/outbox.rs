@@ -17,8 +17,8 @@
 //! - [`settle`] locks the destination's row after its head, and where that has opened, further heads after
 //!   it: those alone that nobody holds, so that it waits for none.
 //! - The row of an event that waits is written only by who holds its key's head. One that is settled has no head;
-//!   it is written only by a person's wish, which locks it, after a head where it holds one, and waits for a head only
-//!   to store the redelivery; nobody who holds a head waits for a settled row.
+//!   it is written only by a person's wish, which locks it first and then waits for one head at most, to store the
+//!   redelivery. Nobody who holds a head waits for a settled row.
 
 use std::time::Duration;
 

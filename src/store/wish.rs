@@ -33,11 +33,13 @@ pub enum Granted {
     BeingSent,
     /// Nothing was done, since its state does not allow it.
     Not(EventState),
+    /// Nothing was done, since it was settled in the same moment.
+    JustSettled,
     /// Nothing was done, since it was sent again already.
     SentAgain,
 }
 
-/// Whoever sends the key's first event, as far as a person cares.
+/// The head of an event's key.
 struct Head {
     position: i64,
     is_leased: bool,
@@ -60,6 +62,7 @@ pub(super) async fn grant<DB: Dialect>(
         (Wish::Discard, Held::Settled(EventState::Dead)) => discard_dead::<DB>(db, position).await,
         (_, Held::Settled(state)) => Ok(Granted::Not(state)),
         (Wish::Redeliver, Held::Pending(_)) => Ok(Granted::Not(EventState::Pending)),
+        (_, Held::JustSettled) => Ok(Granted::JustSettled),
     }
 }
 
@@ -69,30 +72,35 @@ enum Held {
     Pending(Head),
     /// Its row is locked.
     Settled(EventState),
+    /// It was settled while its head was waited for. Its row is not locked: who holds a head waits for no row.
+    JustSettled,
 }
 
 /// Locks an event: by its key's head where it waits, so that no settlement of an earlier event moves the head to it
 /// meanwhile.
 async fn hold<DB: Dialect>(db: &mut DB::Connection, position: i64) -> Result<Held, StoreError> {
-    // Again where the event was settled or turned over to another destination while its head was waited for.
+    // Again where the event was settled or turned over to another destination between the two statements.
     for _ in 0..3 {
         let head = sql::<DB>(
             "SELECT position, leased, leased AND due_at > {now} AS is_being_sent FROM outbox_head
              WHERE (destination, job, partition, key) = (SELECT event.destination, event.job, event.partition, event.key
                     FROM event WHERE event.position = $1 AND event.state = 'pending') {for_update}",
         );
-        let head = head.bind(position).first(db).await?;
-        let settled =
-            sql::<DB>("SELECT state FROM event WHERE position = $1 AND state <> 'pending' {for_update}");
-        if let Some(row) = settled.bind(position).first(db).await? {
-            return Ok(Held::Settled(event::state::<DB>(&row)?));
-        }
-        if let Some(row) = head {
+        if let Some(row) = head.bind(position).first(db).await? {
+            let waits = sql::<DB>("SELECT position FROM event WHERE position = $1 AND state = 'pending'");
+            if waits.bind(position).first(db).await?.is_none() {
+                return Ok(Held::JustSettled);
+            }
             return Ok(Held::Pending(Head {
                 position: rows::get::<DB, _>(&row, "position")?,
                 is_leased: rows::get::<DB, _>(&row, "leased")?,
                 is_being_sent: rows::get::<DB, _>(&row, "is_being_sent")?,
             }));
+        }
+        let settled =
+            sql::<DB>("SELECT state FROM event WHERE position = $1 AND state <> 'pending' {for_update}");
+        if let Some(row) = settled.bind(position).first(db).await? {
+            return Ok(Held::Settled(event::state::<DB>(&row)?));
         }
     }
     Err(StoreError::Inconsistent(format!("no event that can be held stands at {position}")))
@@ -117,7 +125,7 @@ async fn is_sent_again<DB: Dialect>(db: &mut DB::Connection, position: i64) -> R
     Ok(later.bind(position).first(db).await?.is_some())
 }
 
-/// Stores a settled event once more. The receiver may have acted on it already where that was not known before.
+/// Stores a settled event once more. What may have been acted on before stays ambiguous.
 async fn send_again<DB: Dialect>(db: &mut DB::Connection, position: i64) -> Result<Granted, StoreError> {
     sql::<DB>(
         "INSERT INTO event (event_id, redelivery, destination, job, partition, key, sequence, kind, body, ambiguous,

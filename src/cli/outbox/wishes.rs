@@ -147,6 +147,9 @@ const fn message(wish: Wish, before: EventState, granted: Granted) -> &'static s
         (Granted::Done, _) => "stored to be sent again, behind what waits of its key",
         (Granted::Blocked, _) => "it waits behind an earlier event of its key: retry or discard that one",
         (Granted::BeingSent, _) => "left as it is: it is being sent; try again when its answer has come",
+        (Granted::JustSettled, _) => {
+            "left as it is: it was settled in this moment; `onlynew outbox show` tells how"
+        }
         (Granted::SentAgain, _) => "left as it is: it was sent again meanwhile",
         (Granted::Not(EventState::Delivered), Wish::Retry) => {
             "left as it is: it is delivered; `onlynew outbox redeliver` sends it again"
