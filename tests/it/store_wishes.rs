@@ -25,6 +25,7 @@ both!(
     a_discarded_event_that_waits_behind_another_is_never_sent,
     what_is_being_sent_is_not_discarded,
     a_claim_that_ran_out_is_discarded_and_its_answer_comes_too_late,
+    a_claim_that_ran_out_is_either_settled_or_discarded,
     a_dead_event_is_either_discarded_or_sent_again,
     events_discarded_while_others_are_settled_leave_no_key_without_a_head,
     events_sent_again_while_others_are_settled_are_not_forgotten,
@@ -251,6 +252,26 @@ async fn a_claim_that_ran_out_is_discarded_and_its_answer_comes_too_late(databas
     let next = story.claim_one().await;
     assert_eq!((sequence(&next), next.tried.tries), (2, 0), "it was not under way");
     assert_eq!(database.number("(SELECT count(*) FROM event WHERE ambiguous)").await, 1);
+}
+
+async fn a_claim_that_ran_out_is_either_settled_or_discarded(database: Database) {
+    let mut story = Story::new(&database).await;
+    let (settler, discarder) = database.open_two().await;
+    for _ in 0..30 {
+        story.change("1").await;
+        story.change("1").await;
+        let claim = story.store.claim_events(DESTINATION, 1, Duration::ZERO).await.unwrap().remove(0);
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        let (settler, position) = (settler.clone(), claim.position);
+        let settled = tokio::spawn(async move { settler.settle_event(&claim, &delivered()).await.unwrap() });
+        let discarded = discarder.grant(position, Wish::Discard).await.unwrap();
+        match (settled.await.unwrap().is_some(), discarded) {
+            (true, Granted::JustSettled | Granted::Not(EventState::Delivered)) | (false, Granted::Done) => {}
+            both => panic!("{both:?}"),
+        }
+        story.deliver_one().await;
+        assert_eq!(database.number("(SELECT count(*) FROM outbox_head)").await, 0);
+    }
 }
 
 async fn a_dead_event_is_either_discarded_or_sent_again(database: Database) {
