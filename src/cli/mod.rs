@@ -7,6 +7,7 @@ mod check;
 mod connectors;
 mod demo;
 mod init;
+mod outbox;
 mod plan;
 mod quarantine;
 mod run;
@@ -70,6 +71,9 @@ enum Command {
     /// Settle records that could not be read.
     #[command(subcommand)]
     Quarantine(quarantine::Quarantine),
+    /// Look into the outbox: retry, redeliver or discard events, pause destinations.
+    #[command(subcommand)]
+    Outbox(outbox::Outbox),
     /// Print the JSON Schema of the jobs file or of a connector file.
     Schema(check::Schema),
     /// Look into the connectors.
@@ -150,6 +154,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         Command::Status => status::run(&context).await,
         Command::State(state) => state.run(&context).await,
         Command::Quarantine(quarantine) => quarantine.run(&context).await,
+        Command::Outbox(outbox) => outbox.run(&context).await,
         Command::Schema(schema) => schema.run(),
         Command::Connectors(connectors) => connectors.run(&context),
     }

@@ -1,8 +1,8 @@
-//! `onlynew status`: every job at a glance.
+//! `onlynew status`: every job at a glance, and the destinations that are not well.
 
 use serde_json::{Value, json};
 
-use super::{Exit, Session, table};
+use super::{Exit, Session, outbox::destinations::Known, table};
 use crate::{
     app::App,
     config::job::Job,
@@ -17,13 +17,17 @@ pub(super) async fn run(session: &Session) -> anyhow::Result<Exit> {
     for job in app.config.jobs.values() {
         rows.push(Row::new(&app, job, now).await?);
     }
+    let destinations = Known::all(&app).await?;
     app.store.close().await;
     let jobs: Vec<Value> = rows.iter().map(Row::json).collect();
-    session.answer(&json!({"jobs": jobs}), || {
-        table::table(
+    let told: Vec<Value> = destinations.iter().map(Known::json).collect();
+    session.answer(&json!({"jobs": jobs, "destinations": told}), || {
+        let jobs = table::table(
             ["job", "last run", "status", "complete through", "lag", "pending", "dead", "next run"],
             rows.iter().map(Row::cells),
-        )
+        );
+        let trouble: Vec<String> = destinations.iter().filter_map(Known::trouble).collect();
+        if trouble.is_empty() { jobs } else { format!("{jobs}\n\n{}", trouble.join("\n")) }
     });
     Ok(Exit::Good)
 }
@@ -72,7 +76,7 @@ impl Row {
 
     fn cells(&self) -> [String; 8] {
         let run = self.view.as_ref().and_then(|view| view.last_run.as_ref());
-        let whole = |instant: Instant| Instant::from_seconds(instant.seconds()).to_string();
+        let whole = table::to_the_second;
         let lag = self.complete_through().map(|through| {
             let seconds = std::time::Duration::from_secs(self.now.since(through).as_secs());
             format_duration(seconds)

@@ -2,6 +2,8 @@
 
 use comfy_table::{Cell, Table, presets};
 
+use crate::domain::instant::Instant;
+
 /// A table with a header row.
 pub(super) fn table<const N: usize>(
     header: [&str; N],
@@ -28,4 +30,9 @@ pub(super) fn pairs(rows: impl IntoIterator<Item = (&'static str, String)>) -> S
 /// A value that may be missing.
 pub(super) fn or_dash<T: ToString>(value: Option<T>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}
+
+/// An instant without its fractions.
+pub(super) fn to_the_second(instant: Instant) -> String {
+    Instant::from_seconds(instant.seconds()).to_string()
 }

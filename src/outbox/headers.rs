@@ -9,22 +9,30 @@ use crate::domain::{
     trace::traceparent,
 };
 
+/// What names an event, and its attempt `number` (from 1).
+pub fn naming(id: &str, number: u32) -> [(&'static str, String); 3] {
+    [
+        ("Idempotency-Key", id.to_owned()),
+        ("webhook-id", id.to_owned()),
+        ("X-Onlynew-Attempt", number.to_string()),
+    ]
+}
+
 /// The headers of attempt `number` (from 1) to deliver `body` under `id`, made at `now`.
 pub(super) fn of_attempt(keys: &[SigningKey], id: &str, body: &[u8], number: u32, now: Instant) -> HeaderMap {
     let timestamp = now.seconds();
-    let named = [
-        ("idempotency-key", Some(id.to_owned())),
-        ("webhook-id", Some(id.to_owned())),
+    let of_attempt = [
         ("webhook-timestamp", Some(timestamp.to_string())),
         ("webhook-signature", signatures(keys, id, timestamp, body)),
-        ("x-onlynew-attempt", Some(number.to_string())),
         ("traceparent", Some(traceparent(id, fastrand::u64(1..)))),
     ];
+    let named = naming(id, number).map(|(name, value)| (name, Some(value)));
     let mut headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
-    for (name, value) in named {
+    for (name, value) in named.into_iter().chain(of_attempt) {
         // Ids are ours and the rest is digits and base64: nothing here cannot stand in a header.
-        if let Some(value) = value.and_then(|value| HeaderValue::try_from(value).ok()) {
-            headers.insert(HeaderName::from_static(name), value);
+        let value = value.and_then(|value| HeaderValue::try_from(value).ok());
+        if let (Ok(name), Some(value)) = (HeaderName::try_from(name), value) {
+            headers.insert(name, value);
         }
     }
     headers

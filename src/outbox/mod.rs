@@ -9,4 +9,5 @@ mod headers;
 mod sender;
 
 pub use dispatcher::{Dispatcher, Drained};
+pub use headers::naming;
 pub use sender::{Sender, Sent};

@@ -185,12 +185,13 @@ pub(super) async fn shut_for<DB: Dialect>(db: &mut DB::Connection, name: &str) -
     Ok(if health.condition.is_shut() { Shut::UntilProbed(wait) } else { Shut::Until(wait) })
 }
 
-/// What a person sees of the destinations that are known: those that were sent something or paused.
+/// What a person sees of the destinations that are known: events wait for them, or they were sent something or paused.
 pub(super) async fn views<DB: Dialect>(db: &mut DB::Connection) -> Result<Vec<DestinationView>, StoreError> {
     let rows = sql::<DB>(
-        "SELECT name, condition, since, reason, failures, refusals, probes, room, not_before, delivered_at, paused_at,
-                (SELECT count(*) FROM event WHERE event.destination = name AND event.state = 'pending') AS pending
-         FROM destination ORDER BY name",
+        "SELECT known.name, condition, since, reason, failures, refusals, probes, room, not_before, delivered_at, paused_at,
+                (SELECT count(*) FROM event WHERE event.destination = known.name AND event.state = 'pending') AS pending
+         FROM (SELECT name FROM destination UNION SELECT destination FROM outbox_head) AS known
+         LEFT JOIN destination ON destination.name = known.name ORDER BY known.name",
     )
     .all(db)
     .await?;
@@ -198,7 +199,10 @@ pub(super) async fn views<DB: Dialect>(db: &mut DB::Connection) -> Result<Vec<De
         .map(|row| {
             Ok(DestinationView {
                 name: rows::get::<DB, _>(row, "name")?,
-                health: health::<DB>(row)?,
+                health: match rows::get::<DB, Option<String>>(row, "condition")? {
+                    Some(_) => health::<DB>(row)?,
+                    None => Health::default(),
+                },
                 paused_at: rows::maybe_instant::<DB>(row, "paused_at")?,
                 pending: rows::count::<DB>(row, "pending")?,
             })

@@ -58,6 +58,7 @@ impl Dialect for Sqlite {
         ("{json}", ""),
         ("{unhex}", "unhex"),
         ("{hex}", ""),
+        ("{strpos}", "instr"),
     ];
 
     const RETRIED: &'static [&'static str] = &["5", "261", "517"];
@@ -83,6 +84,7 @@ impl Dialect for Postgres {
         ("{json}", "::json"),
         ("{unhex}", "decode"),
         ("{hex}", ", 'hex'"),
+        ("{strpos}", "strpos"),
     ];
 
     const RETRIED: &'static [&'static str] = &["40001", "40P01"];

@@ -6,6 +6,7 @@
 mod account;
 mod destination;
 mod dialect;
+mod event;
 mod job;
 mod open;
 mod outbox;
@@ -17,9 +18,12 @@ mod sql_store;
 mod token;
 mod types;
 mod view;
+mod wish;
 
+pub use event::{AttemptView, EventFilter, EventState, EventStory, EventView};
 pub use open::{open, shown_url};
 pub use types::*;
+pub use wish::{Granted, Wish};
 
 use std::{fmt::Debug, sync::Arc, time::Duration};
 
@@ -130,13 +134,26 @@ pub trait Store: Debug + Send + Sync {
         attempt: &Attempt,
     ) -> Result<Option<Settled>, StoreError>;
 
+    /// What a person sees of the newest `limit` events that pass the filter, newest last.
+    async fn events(&self, filter: &EventFilter, limit: u32) -> Result<Vec<EventView>, StoreError>;
+
+    /// The events whose ids begin so; no more than two, since only one is of use.
+    async fn find_events(&self, beginning: &str) -> Result<Vec<EventView>, StoreError>;
+
+    /// The body of an event and all attempts to deliver it; `None` where no event has this id.
+    async fn event_story(&self, event_id: &str) -> Result<Option<EventStory>, StoreError>;
+
+    /// Does to the event at `position` what a person asks for, if its state allows that. What is sent again is a
+    /// new row of the same id, sequence and body, behind what waits of its key.
+    async fn grant(&self, position: i64, wish: Wish) -> Result<Granted, StoreError>;
+
     /// Has a destination that is sent nothing but probes probed at once.
     async fn probe_destination(&self, destination: &str) -> Result<(), StoreError>;
 
     /// Sends a destination nothing any more, or lets it go on; `false` where it is so already.
     async fn pause_destination(&self, destination: &str, paused: bool) -> Result<bool, StoreError>;
 
-    /// What a person sees of the destinations that were ever sent something or paused, by name.
+    /// What a person sees of the destinations that events wait for or that were ever sent something or paused, by name.
     async fn destinations(&self) -> Result<Vec<DestinationView>, StoreError>;
 
     /// How long it takes until the next event of a destination is due, a claim of one runs out, or the

@@ -133,6 +133,7 @@ fn sqlite_migrations() -> Migrator {
         migration(5, "conflict", include_str!("../../migrations/sqlite/0005_conflict.sql")),
         migration(6, "reading", include_str!("../../migrations/sqlite/0006_reading.sql")),
         migration(7, "destination", include_str!("../../migrations/sqlite/0007_destination.sql")),
+        migration(8, "redelivery", include_str!("../../migrations/sqlite/0008_redelivery.sql")),
     ])
 }
 
@@ -145,6 +146,7 @@ fn postgres_migrations() -> Migrator {
         migration(5, "conflict", include_str!("../../migrations/postgres/0005_conflict.sql")),
         migration(6, "reading", include_str!("../../migrations/postgres/0006_reading.sql")),
         migration(7, "destination", include_str!("../../migrations/postgres/0007_destination.sql")),
+        migration(8, "redelivery", include_str!("../../migrations/postgres/0008_redelivery.sql")),
     ])
 }
 

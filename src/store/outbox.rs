@@ -2,7 +2,8 @@
 //!
 //! A key (destination, job, partition, record key) that has unsettled events has one row in `outbox_head`,
 //! which names the earliest of them. Only heads are claimed, so that two claims can never hold one key,
-//! events that wait behind a head cost nothing, and a key's events go out by sequence.
+//! events that wait behind a head cost nothing, and a key's events go out in the order in which they were stored:
+//! by sequence, redeliveries behind what waited when they were asked for.
 //!
 //! Why no event is left without a head, and nothing deadlocks, on PostgreSQL (on SQLite every writing
 //! transaction is alone):
@@ -11,11 +12,13 @@
 //!   before the lock was got. So either the settlement sees the new event, or the insert finds the head
 //!   gone and makes it anew.
 //! - Whoever locks several heads locks them in the order of their keys: [`insert`], whose heads are all of
-//!   one job and one destination. [`settle`] locks one. [`claim`] passes over what is
+//!   one job and one destination. [`settle`] and a [person's wish](super::wish) lock one. [`claim`] passes over what is
 //!   locked and waits for nobody. So no two can wait for each other.
 //! - [`settle`] locks the destination's row after its head, and where that has opened, further heads after
 //!   it: those alone that nobody holds, so that it waits for none.
-//! - Event rows are written only by who holds their key's head.
+//! - The row of an event that waits is written only by who holds its key's head. One that is settled has no head;
+//!   it is written only by a person's wish, which locks it first and then waits for one head at most, to store the
+//!   redelivery. Nobody who holds a head waits for a settled row.
 
 use std::time::Duration;
 
@@ -271,13 +274,13 @@ impl Ended {
 }
 
 /// Turns a settled event's head over to the key's next event, due at once, or takes it away.
-async fn move_head<DB: Dialect>(db: &mut DB::Connection, settled: i64) -> Result<(), StoreError> {
+pub(super) async fn move_head<DB: Dialect>(db: &mut DB::Connection, settled: i64) -> Result<(), StoreError> {
     // A statement of its own after the one that locked the head: see the top of this file.
     let next = sql::<DB>(
         "SELECT event.position FROM outbox_head AS head JOIN event
            ON event.destination = head.destination AND event.job = head.job
           AND event.partition = head.partition AND event.key = head.key AND event.state = 'pending'
-         WHERE head.position = $1 ORDER BY event.sequence LIMIT 1",
+         WHERE head.position = $1 ORDER BY event.position LIMIT 1",
     )
     .bind(settled)
     .first(db)
@@ -285,7 +288,8 @@ async fn move_head<DB: Dialect>(db: &mut DB::Connection, settled: i64) -> Result
     match next {
         Some(row) => {
             sql::<DB>(
-                "UPDATE outbox_head SET position = $2, due_at = {now}, tried_at = NULL WHERE position = $1",
+                "UPDATE outbox_head SET position = $2, due_at = {now}, leased = FALSE, tried_at = NULL
+                 WHERE position = $1",
             )
             .bind(settled)
             .bind(rows::get::<DB, i64>(&row, "position")?)

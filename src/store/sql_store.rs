@@ -8,9 +8,10 @@ use futures::future::BoxFuture;
 use sqlx::{Connection, Pool};
 
 use super::{
-    Attempt, ClaimedEvent, DestinationView, JobId, JobLease, JobRow, JobView, NewRun, NewToken, PageCommit,
-    PageOutcome, Progress, QuarantineView, RunEnd, RunId, Settled, Store, StoreError, StoredToken, account,
-    destination, dialect::Dialect, job, open::is_retried, outbox, page, quarantine, run, token, view,
+    Attempt, ClaimedEvent, DestinationView, EventFilter, EventStory, EventView, Granted, JobId, JobLease,
+    JobRow, JobView, NewRun, NewToken, PageCommit, PageOutcome, Progress, QuarantineView, RunEnd, RunId,
+    Settled, Store, StoreError, StoredToken, Wish, account, destination, dialect::Dialect, event, job,
+    open::is_retried, outbox, page, quarantine, run, token, view, wish,
 };
 use crate::domain::{content::Hash, instant::Instant, run::Counts, sync_token::SyncToken, version::Version};
 
@@ -229,6 +230,23 @@ impl<DB: Dialect> Store for SqlStore<DB> {
             Box::pin(outbox::settle::<DB>(db, claim, attempt))
         })
         .await
+    }
+
+    async fn events(&self, filter: &EventFilter, limit: u32) -> Result<Vec<EventView>, StoreError> {
+        event::list::<DB>(&mut *self.reader().await?, filter, limit).await
+    }
+
+    async fn find_events(&self, beginning: &str) -> Result<Vec<EventView>, StoreError> {
+        event::find::<DB>(&mut *self.reader().await?, beginning).await
+    }
+
+    async fn event_story(&self, event_id: &str) -> Result<Option<EventStory>, StoreError> {
+        event::story::<DB>(&mut *self.reader().await?, event_id).await
+    }
+
+    async fn grant(&self, position: i64, wish: Wish) -> Result<Granted, StoreError> {
+        self.write((position, wish), |db, (position, wish)| Box::pin(wish::grant::<DB>(db, *position, *wish)))
+            .await
     }
 
     async fn probe_destination(&self, destination: &str) -> Result<(), StoreError> {

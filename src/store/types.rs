@@ -224,7 +224,7 @@ impl Settled {
 }
 
 /// What a person sees of a destination.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DestinationView {
     /// Its name.
     pub name: String,
@@ -278,7 +278,7 @@ pub struct JobView {
     pub pending: u64,
     /// Events delivered.
     pub delivered: u64,
-    /// Dead letters.
+    /// Dead letters that were neither sent again nor discarded.
     pub dead: u64,
     /// Why the last attempt for an event that still waits failed.
     pub last_error: Option<String>,

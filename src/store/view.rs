@@ -22,7 +22,9 @@ pub(super) async fn jobs<DB: Dialect>(
             (SELECT count(*) FROM quarantine WHERE quarantine.job = job.id AND quarantine.skipped_at IS NULL) AS broken,
             (SELECT count(*) FROM event WHERE event.job = job.id AND event.state = 'pending') AS pending,
             (SELECT count(*) FROM event WHERE event.job = job.id AND event.state = 'delivered') AS delivered,
-            (SELECT count(*) FROM event WHERE event.job = job.id AND event.state = 'dead') AS dead,
+            (SELECT count(*) FROM event WHERE event.job = job.id AND event.state = 'dead'
+               AND NOT EXISTS (SELECT 1 FROM event AS later WHERE later.event_id = event.event_id
+                               AND later.redelivery = event.redelivery + 1)) AS dead,
             (SELECT attempt.error FROM outbox_head JOIN attempt ON attempt.position = outbox_head.position
              WHERE outbox_head.job = job.id ORDER BY attempt.id DESC LIMIT 1) AS last_error,
             run.id AS run_id, run.kind, run.status, run.reason, run.resumed, run.started_at, run.ended_at, run.requests,

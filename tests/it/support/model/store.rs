@@ -9,9 +9,9 @@ use onlynew::{
         content::Hash, delivery::Next, instant::Instant, run::Counts, sync_token::SyncToken, version::Version,
     },
     store::{
-        Attempt, ClaimedEvent, DestinationView, JobId, JobLease, JobRow, JobView, NewRun, NewToken,
-        PageCommit, PageOutcome, Progress, QuarantineView, RunEnd, RunId, Settled, Store, StoreError,
-        StoredToken,
+        Attempt, ClaimedEvent, DestinationView, EventFilter, EventStory, EventView, Granted, JobId, JobLease,
+        JobRow, JobView, NewRun, NewToken, PageCommit, PageOutcome, Progress, QuarantineView, RunEnd, RunId,
+        Settled, Store, StoreError, StoredToken, Wish,
     },
 };
 
@@ -205,6 +205,10 @@ watched! {
             store.scene.log().settled.push(claim.event_id.clone());
         }
     };
+    events(filter: &EventFilter, limit: u32) -> Vec<EventView>;
+    find_events(beginning: &str) -> Vec<EventView>;
+    event_story(event_id: &str) -> Option<EventStory>;
+    grant(position: i64, wish: Wish) -> Granted;
     probe_destination(destination: &str) -> ();
     pause_destination(destination: &str, paused: bool) -> bool;
     destinations() -> Vec<DestinationView>;
