@@ -40,6 +40,7 @@ both!(
     a_fault_in_a_settlement_leaves_the_claim_as_it_was,
     how_long_until_the_next_is_due_is_told,
     destinations_do_not_see_each_other_s_events,
+    a_key_that_waits_at_two_destinations_moves_on_in_its_order,
 );
 
 /// An attempt that came to `verdict`, at a destination that waits for nothing.
@@ -398,4 +399,22 @@ async fn destinations_do_not_see_each_other_s_events(database: Database) {
     assert_eq!(elsewhere.iter().map(place).collect::<Vec<_>>(), [("1".to_owned(), 2)]);
     assert_eq!(place(&claim_one(&store).await), ("1".to_owned(), 1));
     assert_eq!(store.next_due("nowhere").await.unwrap(), None);
+}
+
+async fn a_key_that_waits_at_two_destinations_moves_on_in_its_order(database: Database) {
+    let store = database.open().await;
+    let job = job_with_events(&store, 2).await;
+    let mut page = job.page(3, vec![record("1", 3, "x")]);
+    page.destination = "elsewhere".into();
+    job.commit_page(&page).await;
+    let mut moved = Vec::new();
+    let mut places = Vec::new();
+    for _ in 0..3 {
+        moved.push(store.readdress(job.row.id, "new").await.unwrap());
+        while let Some(claim) = store.claim_events("new", 10, LONG).await.unwrap().pop() {
+            places.push(place(&claim).1);
+            store.settle_event(&claim, &delivered()).await.unwrap();
+        }
+    }
+    assert_eq!((moved, places), (vec![2, 1, 0], vec![1, 2, 3]));
 }
