@@ -86,22 +86,34 @@ pub struct Health {
     pub delivered_at: Option<Instant>,
 }
 
+/// What an attempt says of its destination.
+#[derive(Clone, Copy, Debug)]
+pub struct Said<'a> {
+    /// What its answer means.
+    pub verdict: Verdict,
+    /// It was sent to see whether the destination is well again.
+    pub is_probe: bool,
+    /// When its event was taken for sending, by the database's clock.
+    pub claimed_at: Instant,
+    /// Why it did not deliver, for a person.
+    pub why: Option<&'a str>,
+    /// The destination's waits between attempts, which probes follow too.
+    pub delays: &'a [Duration],
+    /// In [0, 1): spreads them.
+    pub random: f64,
+}
+
 impl Health {
-    /// The health after an attempt that ended with `verdict` at `now`; `why` says it for a person. `delays` are the
-    /// destination's waits between attempts, which probes follow too; `random` in [0, 1) spreads them.
+    /// The health after an attempt that ended at `now`. One that was begun before the destination was opened again
+    /// speaks of the time before, unless it delivered or was asked to wait.
     #[must_use]
-    pub fn after(
-        &self,
-        verdict: Verdict,
-        is_probe: bool,
-        why: Option<&str>,
-        delays: &[Duration],
-        random: f64,
-        now: Instant,
-    ) -> Self {
+    pub fn after(&self, said: &Said<'_>, now: Instant) -> Self {
+        let Said { verdict, is_probe, claimed_at, why, delays, random } = *said;
         let mut health = self.clone();
         let shut = self.condition.is_shut();
+        let is_late = self.condition == Condition::Recovering && claimed_at < self.since;
         match verdict {
+            Verdict::Misplaced | Verdict::Failed { .. } | Verdict::Refused if is_late => {}
             Verdict::Delivered => health.delivered(now),
             Verdict::Wait(wait) => {
                 let until = Some(now.plus(jittered(wait, random)));
@@ -212,9 +224,15 @@ mod tests {
                 other => panic!("{other}"),
             };
             let is_probe = attempt.is_ascii_uppercase();
-            health = health.after(verdict, is_probe, Some("why"), &DELAYS, 0.0, at(second));
+            health = health.after(&Said { is_probe, ..said(verdict, second) }, at(second));
         }
         health
+    }
+
+    /// What an attempt says that was begun at this second.
+    fn said(verdict: Verdict, second: i64) -> Said<'static> {
+        let claimed_at = at(second);
+        Said { verdict, is_probe: false, claimed_at, why: Some("why"), delays: &DELAYS, random: 0.0 }
     }
 
     #[test]
@@ -259,6 +277,28 @@ mod tests {
                 "{attempts}"
             );
         }
+    }
+
+    #[test]
+    fn what_was_begun_before_it_was_opened_shuts_nothing() {
+        use Condition::{Failing, Parked, Recovering};
+        let opened = after("mD");
+        // verdict, begun at this second -> condition
+        let cases = [
+            (FAILED, 1, Recovering),
+            (FAILED, 2, Failing),
+            (Verdict::Misplaced, 1, Recovering),
+            (Verdict::Misplaced, 2, Parked),
+        ];
+        for (verdict, begun, condition) in cases {
+            let health = opened.after(&said(verdict, begun), at(3));
+            assert_eq!(health.condition, condition, "{verdict:?} {begun}");
+            assert_eq!(health == opened, condition == Recovering, "{verdict:?} {begun}");
+        }
+        assert_eq!(opened.after(&said(Verdict::Refused, 1), at(3)), opened);
+        let busy = opened.after(&said(Verdict::Wait(Duration::from_secs(7)), 1), at(3));
+        assert_eq!(busy.not_before, Some(at(10)), "it asks for that now");
+        assert_eq!(opened.after(&said(Verdict::Delivered, 1), at(3)).room, 2);
     }
 
     #[test]

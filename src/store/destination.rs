@@ -11,8 +11,7 @@ use super::{
     rows,
 };
 use crate::domain::{
-    delivery::Verdict,
-    health::{Condition, Health},
+    health::{Condition, Health, Said},
     instant::{Instant, micros_of},
 };
 
@@ -40,10 +39,13 @@ pub(super) async fn admit<DB: Dialect>(
         Condition::Well => Admission::Due(limit),
         Condition::Failing | Condition::Parked => Admission::Probe,
         Condition::Recovering => {
+            // What was begun before it was opened may hang for long, and holds nothing up.
             let row = sql::<DB>(
-                "SELECT count(*) AS count FROM outbox_head WHERE destination = $1 AND leased AND due_at > {now}",
+                "SELECT count(*) AS count FROM outbox_head
+                 WHERE destination = $1 AND leased AND due_at > {now} AND tried_at >= $2",
             )
             .text(name)
+            .bind(health.since.micros())
             .one(db)
             .await?;
             let under_way = rows::number::<DB>(&row, "count")?;
@@ -73,16 +75,6 @@ pub(super) async fn take_probe<DB: Dialect>(
     Ok(taken == 1)
 }
 
-/// What an attempt says of a destination.
-pub(super) struct Said<'a> {
-    pub(super) verdict: Verdict,
-    pub(super) is_probe: bool,
-    /// For a person.
-    pub(super) why: Option<&'a str>,
-    pub(super) delays: &'a [Duration],
-    pub(super) random: f64,
-}
-
 /// What is known of a destination before and after an attempt, and when that was: moments of one destination are
 /// told under its lock, so that they stand in the order of what was known.
 pub(super) struct Heard {
@@ -105,7 +97,7 @@ pub(super) async fn hear<DB: Dialect>(
     }
     let before = lock::<DB>(db, name).await?;
     let at = account::now::<DB>(db).await?;
-    let after = before.after(said.verdict, said.is_probe, said.why, said.delays, said.random, at);
+    let after = before.after(said, at);
     write::<DB>(db, name, &after).await?;
     Ok(Heard { before, after, at })
 }
@@ -138,11 +130,13 @@ pub(super) async fn pause<DB: Dialect>(
     Ok(changed == 1)
 }
 
-/// Has all events that wait for a destination due at once. It locks many heads, and passes over those that
-/// others hold: they are being sent, or just stored.
+/// Has the events that wait for a destination due at once, but those that something counts against: they keep
+/// their schedule, which would else be used up by a destination that opens and shuts. It locks many heads, and passes
+/// over those that others hold: they are being sent, or just stored.
 pub(super) async fn wake<DB: Dialect>(db: &mut DB::Connection, name: &str) -> Result<(), StoreError> {
     let waiting = sql::<DB>(
         "SELECT position FROM outbox_head WHERE destination = $1 AND NOT leased AND due_at > {now}
+           AND (SELECT spent FROM event WHERE event.position = outbox_head.position) = 0
          ORDER BY position {skip_locked}",
     )
     .text(name)

@@ -23,7 +23,7 @@ use serde::Serialize;
 
 use super::{
     Attempt, ClaimedEvent, JobId, Settled, StoreError,
-    destination::{self, Admission, Heard, Said, Shut},
+    destination::{self, Admission, Heard, Shut},
     dialect::{Dialect, sql, without_nul},
     rows,
     run::WHOLE,
@@ -31,6 +31,7 @@ use super::{
 use crate::domain::{
     delivery::{self, Next, Tried, Verdict},
     event::Event,
+    health::Said,
     instant::micros_of,
 };
 
@@ -175,18 +176,18 @@ pub(super) async fn settle<DB: Dialect>(
     attempt: &Attempt,
 ) -> Result<Option<Settled>, StoreError> {
     let held = sql::<DB>(
-        "SELECT position FROM outbox_head WHERE position = $1 AND fence = $2 AND leased {for_update}",
+        "SELECT tried_at FROM outbox_head WHERE position = $1 AND fence = $2 AND leased {for_update}",
     )
     .bind(claim.position)
     .bind(claim.fence)
     .first(db)
     .await?;
-    if held.is_none() {
-        return Ok(None);
-    }
+    let Some(held) = held else { return Ok(None) };
     let said = Said {
         verdict: attempt.verdict,
         is_probe: claim.tried.is_probe,
+        // None where it was turned over to another destination meanwhile.
+        claimed_at: rows::maybe_instant::<DB>(&held, "tried_at")?.unwrap_or_default(),
         why: attempt.error.as_deref(),
         delays: &attempt.delays,
         random: attempt.random,
@@ -220,7 +221,7 @@ pub(super) async fn settle<DB: Dialect>(
     .await?;
     let written = sql::<DB>(
         "UPDATE event SET state = $2, spent = spent + $3, tries = tries + 1,
-            ambiguous = (ambiguous OR $4) AND $2 <> 'delivered',
+            ambiguous = ambiguous OR $4,
             settled_at = CASE WHEN $2 = 'pending' THEN NULL ELSE {now} END
          WHERE position = $1 AND state = 'pending'",
     )
@@ -237,7 +238,7 @@ pub(super) async fn settle<DB: Dialect>(
         move_head::<DB>(db, claim.position).await?;
     }
     let settled = Settled { next, before: before.condition, after: after.condition };
-    if settled.has_opened() {
+    if settled.has_opened() || settled.has_recovered() {
         destination::wake::<DB>(db, &claim.destination).await?;
     }
     Ok(Some(settled))
