@@ -20,6 +20,9 @@ const REFUSALS: u32 = 6;
 /// The longest time between two probes.
 const LONGEST_PAUSE: Duration = Duration::from_mins(15);
 
+/// The longest wait that is ever written: the longest that a receiver may ask for, with its jitter.
+pub const LONGEST_HOLD: Duration = Duration::from_hours(30);
+
 /// From so many deliveries at once on, a destination is well again.
 const ROOM: u32 = 64;
 
@@ -152,9 +155,19 @@ impl Health {
         health
     }
 
+    /// The health as it counts at `now`, also where the database's clock was wrong when it was written: nothing was
+    /// delivered later than now, and no wait is longer than one that may be asked for.
+    #[must_use]
+    pub fn read_at(mut self, now: Instant) -> Self {
+        self.delivered_at = self.delivered_at.min(Some(now));
+        self.not_before = self.not_before.filter(|until| *until <= now.plus(LONGEST_HOLD));
+        self
+    }
+
     /// Whether this attempt says nothing that the store does not know, so that nothing has to be written.
     pub fn knows(&self, verdict: Verdict, now: Instant) -> bool {
-        let is_fresh = self.delivered_at.is_some_and(|at| now.since(at) < Duration::from_secs(1));
+        let is_fresh =
+            self.delivered_at.is_some_and(|at| (at..at.plus(Duration::from_secs(1))).contains(&now));
         let is_clear = self.condition == Condition::Well && self.failures == 0 && self.refusals == 0;
         verdict == Verdict::Delivered && is_clear && is_fresh
     }
@@ -316,6 +329,26 @@ mod tests {
         assert!(!health.knows(FAILED, at(1)));
         assert!(!after("df").knows(Verdict::Delivered, at(2)));
         assert!(!after("").knows(Verdict::Delivered, at(1)));
+        assert!(!health.knows(Verdict::Delivered, at(0)), "it comes from the future, and is written anew");
+    }
+
+    #[test]
+    fn what_a_wrong_clock_wrote_does_not_hold() {
+        let day = 86_400;
+        // delivered at, not before -> the same as they count at second 1000
+        let cases = [
+            (None, None, None, None),
+            (Some(999), Some(1001), Some(999), Some(1001)),
+            (Some(1001), Some(1000 + day), Some(1000), Some(1000 + day)),
+            (Some(day), Some(1000 + 30 * 3600), Some(1000), Some(1000 + 30 * 3600)),
+            (Some(day), Some(1001 + 30 * 3600), Some(1000), None),
+        ];
+        for (delivered, before, counts, holds) in cases {
+            let health =
+                Health { delivered_at: delivered.map(at), not_before: before.map(at), ..Health::default() };
+            let read = health.read_at(at(1000));
+            assert_eq!((read.delivered_at, read.not_before), (counts.map(at), holds.map(at)));
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::{
     rows,
 };
 use crate::domain::{
-    health::{Condition, Health, Said},
+    health::{Condition, Health, LONGEST_HOLD, Said},
     instant::{Instant, micros_of},
 };
 
@@ -32,7 +32,9 @@ pub(super) async fn admit<DB: Dialect>(
     limit: u32,
 ) -> Result<Admission, StoreError> {
     let Some((health, paused_at)) = find::<DB>(db, name).await? else { return Ok(Admission::Due(limit)) };
-    if paused_at.is_some() || health.not_before > Some(account::now::<DB>(db).await?) {
+    let now = account::now::<DB>(db).await?;
+    let health = health.read_at(now);
+    if paused_at.is_some() || health.not_before > Some(now) {
         return Ok(Admission::None);
     }
     Ok(match health.condition {
@@ -66,10 +68,11 @@ pub(super) async fn take_probe<DB: Dialect>(
     let taken = sql::<DB>(
         "UPDATE destination SET not_before = {now} + $2
          WHERE name = $1 AND condition IN ('failing', 'parked') AND paused_at IS NULL
-           AND (not_before IS NULL OR not_before <= {now})",
+           AND (not_before IS NULL OR not_before <= {now} OR not_before > {now} + $3)",
     )
     .text(name)
     .bind(micros_of(ttl))
+    .bind(micros_of(LONGEST_HOLD))
     .run(db)
     .await?;
     Ok(taken == 1)
@@ -97,6 +100,7 @@ pub(super) async fn hear<DB: Dialect>(
     }
     let before = lock::<DB>(db, name).await?;
     let at = account::now::<DB>(db).await?;
+    let before = before.read_at(at);
     let after = before.after(said, at);
     write::<DB>(db, name, &after).await?;
     Ok(Heard { before, after, at })
@@ -175,6 +179,7 @@ pub(super) async fn shut_for<DB: Dialect>(db: &mut DB::Connection, name: &str) -
         return Ok(Shut::Paused);
     }
     let now = account::now::<DB>(db).await?;
+    let health = health.read_at(now);
     let wait = health.not_before.map_or(Duration::ZERO, |not_before| not_before.since(now));
     Ok(if health.condition.is_shut() { Shut::UntilProbed(wait) } else { Shut::Until(wait) })
 }

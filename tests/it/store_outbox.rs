@@ -44,6 +44,7 @@ both!(
     an_event_that_something_counts_against_keeps_its_schedule_when_its_destination_opens,
     what_was_passed_over_when_a_destination_opened_is_due_once_it_is_well,
     what_was_begun_before_a_destination_opened_neither_shuts_it_nor_holds_it_up,
+    a_wait_that_a_wrong_clock_wrote_holds_nothing,
 );
 
 /// An attempt that came to `verdict`, at a destination that waits for nothing.
@@ -488,4 +489,16 @@ async fn what_was_begun_before_a_destination_opened_neither_shuts_it_nor_holds_i
     assert_eq!(claim(&store).await, []);
     let failed = store.settle_event(&fresh, &slow(FAILED)).await.unwrap().unwrap();
     assert!(failed.has_shut());
+}
+
+async fn a_wait_that_a_wrong_clock_wrote_holds_nothing(database: Database) {
+    let store = database.open().await;
+    let claims = claims_of(&store, 2).await;
+    store.settle_event(&claims[0], &attempt(Verdict::Wait(Duration::ZERO))).await.unwrap();
+    database.tamper("UPDATE destination SET not_before = 9000000000000000").await;
+    assert_eq!(store.next_due(DESTINATION).await.unwrap(), Some(Duration::ZERO));
+    let again = claim_one(&store).await;
+    store.settle_event(&again, &attempt(Verdict::Misplaced)).await.unwrap();
+    database.tamper("UPDATE destination SET not_before = 9000000000000000").await;
+    assert!(claim_one(&store).await.tried.is_probe);
 }
