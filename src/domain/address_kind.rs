@@ -52,8 +52,8 @@ impl fmt::Display for AddressKind {
 fn of_v4(address: Ipv4Addr) -> AddressKind {
     match address.octets() {
         [0, 0, 0, 0] | [127, ..] => AddressKind::Loopback,
-        // Alibaba's and Oracle's.
-        [100, 100, 100, 200] | [192, 0, 0, 192] => AddressKind::Metadata,
+        // Alibaba's, Oracle's and Azure's.
+        [100, 100, 100, 200] | [192, 0, 0, 192] | [168, 63, 129, 16] => AddressKind::Metadata,
         [169, 254, ..] => AddressKind::LinkLocal,
         [10, ..] | [172, 16..=31, ..] | [192, 168, ..] | [100, 64..=127, ..] => AddressKind::Private,
         [0 | 224..=255, ..]
@@ -114,6 +114,8 @@ mod tests {
             (AddressKind::LinkLocal, &["169.254.169.254", "169.254.0.0", "fe80::1", "febf::1"]),
             (AddressKind::LinkLocal, &["::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::1"]),
             (AddressKind::Metadata, &["100.100.100.200", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254"]),
+            (AddressKind::Metadata, &["168.63.129.16", "::ffff:168.63.129.16"]),
+            (AddressKind::Public, &["168.63.129.15", "168.63.129.17"]),
             (AddressKind::Reserved, &["0.0.0.1", "192.0.0.1", "192.0.2.1", "198.51.100.1", "203.0.113.255"]),
             (
                 AddressKind::Reserved,

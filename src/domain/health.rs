@@ -20,6 +20,9 @@ const REFUSALS: u32 = 6;
 /// The longest time between two probes.
 const LONGEST_PAUSE: Duration = Duration::from_mins(15);
 
+/// The longest wait that is ever written: the longest that a receiver may ask for, with its jitter.
+pub const LONGEST_HOLD: Duration = Duration::from_hours(30);
+
 /// From so many deliveries at once on, a destination is well again.
 const ROOM: u32 = 64;
 
@@ -86,22 +89,34 @@ pub struct Health {
     pub delivered_at: Option<Instant>,
 }
 
+/// What an attempt says of its destination.
+#[derive(Clone, Copy, Debug)]
+pub struct Said<'a> {
+    /// What its answer means.
+    pub verdict: Verdict,
+    /// It was sent to see whether the destination is well again.
+    pub is_probe: bool,
+    /// When its event was taken for sending, by the database's clock.
+    pub claimed_at: Instant,
+    /// Why it did not deliver, for a person.
+    pub why: Option<&'a str>,
+    /// The destination's waits between attempts, which probes follow too.
+    pub delays: &'a [Duration],
+    /// In [0, 1): spreads them.
+    pub random: f64,
+}
+
 impl Health {
-    /// The health after an attempt that ended with `verdict` at `now`; `why` says it for a person. `delays` are the
-    /// destination's waits between attempts, which probes follow too; `random` in [0, 1) spreads them.
+    /// The health after an attempt that ended at `now`. One that was begun before the destination was opened again
+    /// speaks of the time before, unless it delivered or was asked to wait.
     #[must_use]
-    pub fn after(
-        &self,
-        verdict: Verdict,
-        is_probe: bool,
-        why: Option<&str>,
-        delays: &[Duration],
-        random: f64,
-        now: Instant,
-    ) -> Self {
+    pub fn after(&self, said: &Said<'_>, now: Instant) -> Self {
+        let Said { verdict, is_probe, claimed_at, why, delays, random } = *said;
         let mut health = self.clone();
         let shut = self.condition.is_shut();
+        let is_late = self.condition == Condition::Recovering && claimed_at < self.since;
         match verdict {
+            Verdict::Misplaced | Verdict::Failed { .. } | Verdict::Refused if is_late => {}
             Verdict::Delivered => health.delivered(now),
             Verdict::Wait(wait) => {
                 let until = Some(now.plus(jittered(wait, random)));
@@ -140,9 +155,19 @@ impl Health {
         health
     }
 
+    /// The health as it counts at `now`, also where the database's clock was wrong when it was written: nothing was
+    /// delivered later than now, and no wait is longer than one that may be asked for.
+    #[must_use]
+    pub fn read_at(mut self, now: Instant) -> Self {
+        self.delivered_at = self.delivered_at.min(Some(now));
+        self.not_before = self.not_before.filter(|until| *until <= now.plus(LONGEST_HOLD));
+        self
+    }
+
     /// Whether this attempt says nothing that the store does not know, so that nothing has to be written.
     pub fn knows(&self, verdict: Verdict, now: Instant) -> bool {
-        let is_fresh = self.delivered_at.is_some_and(|at| now.since(at) < Duration::from_secs(1));
+        let is_fresh =
+            self.delivered_at.is_some_and(|at| (at..at.plus(Duration::from_secs(1))).contains(&now));
         let is_clear = self.condition == Condition::Well && self.failures == 0 && self.refusals == 0;
         verdict == Verdict::Delivered && is_clear && is_fresh
     }
@@ -212,9 +237,15 @@ mod tests {
                 other => panic!("{other}"),
             };
             let is_probe = attempt.is_ascii_uppercase();
-            health = health.after(verdict, is_probe, Some("why"), &DELAYS, 0.0, at(second));
+            health = health.after(&Said { is_probe, ..said(verdict, second) }, at(second));
         }
         health
+    }
+
+    /// What an attempt says that was begun at this second.
+    fn said(verdict: Verdict, second: i64) -> Said<'static> {
+        let claimed_at = at(second);
+        Said { verdict, is_probe: false, claimed_at, why: Some("why"), delays: &DELAYS, random: 0.0 }
     }
 
     #[test]
@@ -262,6 +293,28 @@ mod tests {
     }
 
     #[test]
+    fn what_was_begun_before_it_was_opened_shuts_nothing() {
+        use Condition::{Failing, Parked, Recovering};
+        let opened = after("mD");
+        // verdict, begun at this second -> condition
+        let cases = [
+            (FAILED, 1, Recovering),
+            (FAILED, 2, Failing),
+            (Verdict::Misplaced, 1, Recovering),
+            (Verdict::Misplaced, 2, Parked),
+        ];
+        for (verdict, begun, condition) in cases {
+            let health = opened.after(&said(verdict, begun), at(3));
+            assert_eq!(health.condition, condition, "{verdict:?} {begun}");
+            assert_eq!(health == opened, condition == Recovering, "{verdict:?} {begun}");
+        }
+        assert_eq!(opened.after(&said(Verdict::Refused, 1), at(3)), opened);
+        let busy = opened.after(&said(Verdict::Wait(Duration::from_secs(7)), 1), at(3));
+        assert_eq!(busy.not_before, Some(at(10)), "it asks for that now");
+        assert_eq!(opened.after(&said(Verdict::Delivered, 1), at(3)).room, 2);
+    }
+
+    #[test]
     fn a_destination_recovers_a_few_at_a_time() {
         let rooms: Vec<_> =
             (0..7).map(|deliveries| after(&format!("mD{}", "d".repeat(deliveries))).room).collect();
@@ -276,6 +329,26 @@ mod tests {
         assert!(!health.knows(FAILED, at(1)));
         assert!(!after("df").knows(Verdict::Delivered, at(2)));
         assert!(!after("").knows(Verdict::Delivered, at(1)));
+        assert!(!health.knows(Verdict::Delivered, at(0)), "it comes from the future, and is written anew");
+    }
+
+    #[test]
+    fn what_a_wrong_clock_wrote_does_not_hold() {
+        let day = 86_400;
+        // delivered at, not before -> the same as they count at second 1000
+        let cases = [
+            (None, None, None, None),
+            (Some(999), Some(1001), Some(999), Some(1001)),
+            (Some(1001), Some(1000 + day), Some(1000), Some(1000 + day)),
+            (Some(day), Some(1000 + 30 * 3600), Some(1000), Some(1000 + 30 * 3600)),
+            (Some(day), Some(1001 + 30 * 3600), Some(1000), None),
+        ];
+        for (delivered, before, counts, holds) in cases {
+            let health =
+                Health { delivered_at: delivered.map(at), not_before: before.map(at), ..Health::default() };
+            let read = health.read_at(at(1000));
+            assert_eq!((read.delivered_at, read.not_before), (counts.map(at), holds.map(at)));
+        }
     }
 
     #[test]

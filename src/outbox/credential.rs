@@ -1,6 +1,7 @@
 //! How one attempt shows who sends it, as n8n's Webhook trigger asks for it, and how what it showed is kept
 //! out of what the receiver sends back.
 
+use base64::{Engine, engine::general_purpose::STANDARD};
 use reqwest::RequestBuilder;
 use secrecy::{ExposeSecret, SecretString};
 
@@ -46,15 +47,26 @@ impl<'a> Credential<'a> {
 
     /// A text of the receiver's without it.
     pub(super) fn hidden_in(&self, text: String) -> String {
-        let secret = match self {
-            Self::None => return text,
-            Self::Bearer(token) => token,
-            Self::Basic { password, .. } => password,
-            Self::Header { value, .. } => value,
+        self.secrets().iter().fold(text, |text, secret| text.replace(secret.expose_secret(), "***"))
+    }
+
+    /// How many bytes of a text it may take up.
+    pub(super) fn longest(&self) -> usize {
+        self.secrets().iter().map(|secret| secret.expose_secret().len()).max().unwrap_or(0)
+    }
+
+    /// The texts that tell it, the longest first.
+    fn secrets(&self) -> Vec<SecretString> {
+        let mut secrets = match self {
+            Self::None => Vec::new(),
+            Self::Bearer(secret) => vec![secret.clone()],
+            Self::Header { value, .. } => vec![(*value).clone()],
+            Self::Basic { username, password } => {
+                let pair = format!("{username}:{}", password.expose_secret());
+                vec![SecretString::from(STANDARD.encode(pair)), (*password).clone()]
+            }
         };
-        match secret.expose_secret() {
-            "" => text,
-            secret => text.replace(secret, "***"),
-        }
+        secrets.retain(|secret| !secret.expose_secret().is_empty());
+        secrets
     }
 }

@@ -1,8 +1,8 @@
 //! Delivers the events of one destination: for ever beside the scheduler, or until nothing is due.
 //!
 //! Why no event is sent twice at once: a claim is a compare-and-set in the store that gives one holder a
-//! fence and a lease of four timeouts, a send ends within one timeout, and a settlement under an older
-//! fence is refused. What a crash leaves behind becomes claimable when its lease runs out.
+//! fence and a lease of four timeouts, a send begins only while one timeout of it is left and ends within that, and a
+//! settlement under an older fence is refused. What a crash leaves behind becomes claimable when its lease runs out.
 
 use std::{collections::HashMap, num::NonZeroU32, sync::Arc, time::Duration};
 
@@ -15,14 +15,15 @@ use crate::{
     domain::{
         clock::Clock,
         delivery::{self, Answer, Next, Verdict},
+        instant::Instant,
     },
     store::{Attempt, ClaimedEvent, JobId, Settled, Store, StoreError},
 };
 
 /// How often an idle dispatcher looks for events that other processes stored.
 const IDLE_LOOK: Duration = Duration::from_secs(1);
-/// How soon it looks again at most: what is due may be held back until another delivery has ended.
-const SHORTEST_LOOK: Duration = Duration::from_millis(20);
+/// How soon it looks again at most: what is due may be held back until another process's delivery has ended.
+const SHORTEST_LOOK: Duration = Duration::from_millis(100);
 /// How long it waits after the store failed.
 const STORE_PAUSE: Duration = Duration::from_secs(2);
 /// How long after a failure an answer is stored again, at first.
@@ -53,9 +54,10 @@ pub struct Drained {
 /// How one event came out.
 struct Outcome {
     job: JobId,
-    /// `None` where another process took the event over.
+    /// `None` where the claim ran out before it was sent or settled.
     next: Option<Next>,
-    verdict: Verdict,
+    /// The receiver asks to be left alone.
+    is_busy: bool,
     error: Option<String>,
 }
 
@@ -115,7 +117,7 @@ impl Dispatcher {
                     drained.failed += 1;
                     drained.last_error = outcome.error;
                     in_a_row += 1;
-                    is_busy |= matches!(outcome.verdict, Verdict::Wait(_));
+                    is_busy |= outcome.is_busy;
                 }
                 Err(error) => failed = failed.or(Some(error)),
             }
@@ -130,8 +132,10 @@ impl Dispatcher {
             return Ok(IDLE_LOOK);
         };
         let lease = lease(&self.destination);
+        let claimed_at = self.clock.now();
         let claims = self.store.claim_events(&self.destination.name, room.get(), lease).await?;
         let full = claims.len() == usize::try_from(room.get()).unwrap_or(usize::MAX);
+        let none = claims.is_empty();
         for claim in claims {
             sending.spawn(deliver(
                 Arc::clone(&self.store),
@@ -139,9 +143,11 @@ impl Dispatcher {
                 Arc::clone(&self.destination),
                 Arc::clone(&self.sender),
                 claim,
+                claimed_at,
             ));
         }
-        if full {
+        // Where nothing is to be had, the end of what is under way is what changes that.
+        if full || (none && !sending.is_empty()) {
             return Ok(IDLE_LOOK);
         }
         let wait = self.store.next_due(&self.destination.name).await?.unwrap_or(IDLE_LOOK);
@@ -161,18 +167,26 @@ impl Dispatcher {
     }
 }
 
-/// Sends one claimed event and settles it.
+/// Sends one event, claimed no earlier than `claimed_at`, and settles it.
 async fn deliver(
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     destination: Arc<Destination>,
     sender: Arc<Sender>,
     claim: ClaimedEvent,
+    claimed_at: Instant,
 ) -> Result<Outcome, StoreError> {
     let sent_at = clock.now();
+    if sent_at.since(claimed_at) > lease(&destination).saturating_sub(destination.timeout) {
+        // This process stood still: another may be sending the event before this send would end.
+        tracing::warn!(destination = %destination.name, event = %claim.event_id, "claimed too long ago to be sent; it is claimed anew");
+        let error = Some("claimed too long ago to be sent".to_owned());
+        return Ok(Outcome { job: claim.job, next: None, is_busy: false, error });
+    }
     let Sent { answer, error, body } = sender.send(&destination, &claim, &*clock).await;
     let took = clock.now().since(sent_at);
     let verdict = delivery::judge(answer);
+    let is_busy = matches!(verdict, Verdict::Wait(_));
     let status = match answer {
         Answer::Status { code, .. } => Some(code),
         Answer::Unreached | Answer::Untrusted | Answer::Lost => None,
@@ -192,7 +206,7 @@ async fn deliver(
     let error = attempt.error.as_deref().unwrap_or_default();
     let Some(settled) = settled else {
         tracing::warn!(destination = %name, %event, "another process took this event over before its answer was stored");
-        return Ok(Outcome { job: claim.job, next: None, verdict, error: attempt.error });
+        return Ok(Outcome { job: claim.job, next: None, is_busy, error: attempt.error });
     };
     match settled.next {
         Next::Delivered => tracing::debug!(destination = %name, %event, ?took, "delivered"),
@@ -213,7 +227,7 @@ async fn deliver(
     if settled.has_opened() {
         tracing::info!(destination = %name, "the destination takes events again");
     }
-    Ok(Outcome { job: claim.job, next: Some(settled.next), verdict, error: attempt.error })
+    Ok(Outcome { job: claim.job, next: Some(settled.next), is_busy, error: attempt.error })
 }
 
 /// Stores an answer, again and again for as long as the claim is ours: an answer that is not stored is an

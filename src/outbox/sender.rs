@@ -7,6 +7,7 @@ use reqwest::{
     header::{LOCATION, RETRY_AFTER},
     redirect::Policy,
 };
+use url::Url;
 
 use super::{credential::Credential, headers};
 use crate::{
@@ -94,10 +95,10 @@ async fn read_answer(response: reqwest::Response, now: Instant, credential: &Cre
     let status = response.status();
     let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
     let retry_after = header(RETRY_AFTER).and_then(|value| retry_after::parse(value, now));
-    let location = header(LOCATION).map(str::to_owned);
-    let body = tokio::time::timeout(ANSWER_WAIT, beginning(response)).await.unwrap_or_default();
     // What a receiver sends back may hold what it was sent.
-    let body = credential.hidden_in(body);
+    let location = header(LOCATION).map(|location| credential.hidden_in(location.to_owned()));
+    let location = location.and_then(|location| place_of(response.url(), &location));
+    let body = tokio::time::timeout(ANSWER_WAIT, beginning(response, credential)).await.unwrap_or_default();
     let says = says(status, &body);
     let error = (!status.is_success()).then(|| {
         let said: String =
@@ -148,17 +149,35 @@ fn is_untrusted(error: &reqwest::Error) -> bool {
     false
 }
 
-/// The first bytes of an answer's body; what cannot be read is left out, since the status already counts.
-async fn beginning(mut response: reqwest::Response) -> String {
+/// Where a redirect points, without the parts that are there to hold secrets.
+fn place_of(asked: &Url, location: &str) -> Option<String> {
+    let mut place = asked.join(location).ok()?;
+    place.set_query(None);
+    place.set_fragment(None);
+    // Neither is there where a URL can have none.
+    let _ = (place.set_username(""), place.set_password(None));
+    Some(place.into())
+}
+
+/// The first bytes of an answer's body without the credential; what cannot be read is left out, since the status
+/// already counts.
+async fn beginning(mut response: reqwest::Response, credential: &Credential<'_>) -> String {
+    // Read so far that a credential which begins within the limit is there as a whole.
+    let enough = ANSWER_BYTES + credential.longest();
     let mut bytes = Vec::new();
-    while bytes.len() < ANSWER_BYTES {
+    while bytes.len() < enough {
         match response.chunk().await {
             Ok(Some(chunk)) => bytes.extend_from_slice(&chunk),
             _ => break,
         }
     }
-    bytes.truncate(ANSWER_BYTES);
-    String::from_utf8_lossy(&bytes).replace('\0', "")
+    let is_cut = bytes.len() >= enough;
+    bytes.truncate(enough);
+    let mut body = credential.hidden_in(String::from_utf8_lossy(&bytes).replace('\0', ""));
+    // The end may hold the beginning of one, also where hiding others has moved it up.
+    let kept = if is_cut { body.len().saturating_sub(credential.longest()) } else { body.len() };
+    body.truncate(body.floor_char_boundary(kept.min(ANSWER_BYTES)));
+    body
 }
 
 /// The error and its causes, without the URL, which may hold a secret.

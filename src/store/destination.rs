@@ -11,8 +11,7 @@ use super::{
     rows,
 };
 use crate::domain::{
-    delivery::Verdict,
-    health::{Condition, Health},
+    health::{Condition, Health, LONGEST_HOLD, Said},
     instant::{Instant, micros_of},
 };
 
@@ -33,17 +32,22 @@ pub(super) async fn admit<DB: Dialect>(
     limit: u32,
 ) -> Result<Admission, StoreError> {
     let Some((health, paused_at)) = find::<DB>(db, name).await? else { return Ok(Admission::Due(limit)) };
-    if paused_at.is_some() || health.not_before > Some(account::now::<DB>(db).await?) {
+    let now = account::now::<DB>(db).await?;
+    let health = health.read_at(now);
+    if paused_at.is_some() || health.not_before > Some(now) {
         return Ok(Admission::None);
     }
     Ok(match health.condition {
         Condition::Well => Admission::Due(limit),
         Condition::Failing | Condition::Parked => Admission::Probe,
         Condition::Recovering => {
+            // What was begun before it was opened may hang for long, and holds nothing up.
             let row = sql::<DB>(
-                "SELECT count(*) AS count FROM outbox_head WHERE destination = $1 AND leased AND due_at > {now}",
+                "SELECT count(*) AS count FROM outbox_head
+                 WHERE destination = $1 AND leased AND due_at > {now} AND tried_at >= $2",
             )
             .text(name)
+            .bind(health.since.micros())
             .one(db)
             .await?;
             let under_way = rows::number::<DB>(&row, "count")?;
@@ -64,23 +68,14 @@ pub(super) async fn take_probe<DB: Dialect>(
     let taken = sql::<DB>(
         "UPDATE destination SET not_before = {now} + $2
          WHERE name = $1 AND condition IN ('failing', 'parked') AND paused_at IS NULL
-           AND (not_before IS NULL OR not_before <= {now})",
+           AND (not_before IS NULL OR not_before <= {now} OR not_before > {now} + $3)",
     )
     .text(name)
     .bind(micros_of(ttl))
+    .bind(micros_of(LONGEST_HOLD))
     .run(db)
     .await?;
     Ok(taken == 1)
-}
-
-/// What an attempt says of a destination.
-pub(super) struct Said<'a> {
-    pub(super) verdict: Verdict,
-    pub(super) is_probe: bool,
-    /// For a person.
-    pub(super) why: Option<&'a str>,
-    pub(super) delays: &'a [Duration],
-    pub(super) random: f64,
 }
 
 /// What is known of a destination before and after an attempt, and when that was: moments of one destination are
@@ -105,7 +100,8 @@ pub(super) async fn hear<DB: Dialect>(
     }
     let before = lock::<DB>(db, name).await?;
     let at = account::now::<DB>(db).await?;
-    let after = before.after(said.verdict, said.is_probe, said.why, said.delays, said.random, at);
+    let before = before.read_at(at);
+    let after = before.after(said, at);
     write::<DB>(db, name, &after).await?;
     Ok(Heard { before, after, at })
 }
@@ -138,11 +134,13 @@ pub(super) async fn pause<DB: Dialect>(
     Ok(changed == 1)
 }
 
-/// Has all events that wait for a destination due at once. It locks many heads, and passes over those that
-/// others hold: they are being sent, or just stored.
+/// Has the events that wait for a destination due at once, but those that something counts against: they keep
+/// their schedule, which would else be used up by a destination that opens and shuts. It locks many heads, and passes
+/// over those that others hold: they are being sent, or just stored.
 pub(super) async fn wake<DB: Dialect>(db: &mut DB::Connection, name: &str) -> Result<(), StoreError> {
     let waiting = sql::<DB>(
         "SELECT position FROM outbox_head WHERE destination = $1 AND NOT leased AND due_at > {now}
+           AND (SELECT spent FROM event WHERE event.position = outbox_head.position) = 0
          ORDER BY position {skip_locked}",
     )
     .text(name)
@@ -181,6 +179,7 @@ pub(super) async fn shut_for<DB: Dialect>(db: &mut DB::Connection, name: &str) -
         return Ok(Shut::Paused);
     }
     let now = account::now::<DB>(db).await?;
+    let health = health.read_at(now);
     let wait = health.not_before.map_or(Duration::ZERO, |not_before| not_before.since(now));
     Ok(if health.condition.is_shut() { Shut::UntilProbed(wait) } else { Shut::Until(wait) })
 }

@@ -127,7 +127,7 @@ pub trait Store: Debug + Send + Sync {
     ) -> Result<Vec<ClaimedEvent>, StoreError>;
 
     /// Stores an attempt, what becomes of its event, and what that says of its destination; where that takes events
-    /// again, all that wait for it are due. `None`, and nothing is written, where the claim's fence was lost.
+    /// again, those that wait for it are due unless something counts against them. `None`, and nothing is written, where the claim's fence was lost.
     async fn settle_event(
         &self,
         claim: &ClaimedEvent,

@@ -26,7 +26,7 @@ use serde::Serialize;
 
 use super::{
     Attempt, ClaimedEvent, JobId, Settled, StoreError,
-    destination::{self, Admission, Heard, Said, Shut},
+    destination::{self, Admission, Heard, Shut},
     dialect::{Dialect, sql, without_nul},
     rows,
     run::WHOLE,
@@ -34,6 +34,7 @@ use super::{
 use crate::domain::{
     delivery::{self, Next, Tried, Verdict},
     event::Event,
+    health::Said,
     instant::micros_of,
 };
 
@@ -178,18 +179,18 @@ pub(super) async fn settle<DB: Dialect>(
     attempt: &Attempt,
 ) -> Result<Option<Settled>, StoreError> {
     let held = sql::<DB>(
-        "SELECT position FROM outbox_head WHERE position = $1 AND fence = $2 AND leased {for_update}",
+        "SELECT tried_at FROM outbox_head WHERE position = $1 AND fence = $2 AND leased {for_update}",
     )
     .bind(claim.position)
     .bind(claim.fence)
     .first(db)
     .await?;
-    if held.is_none() {
-        return Ok(None);
-    }
+    let Some(held) = held else { return Ok(None) };
     let said = Said {
         verdict: attempt.verdict,
         is_probe: claim.tried.is_probe,
+        // None where it was turned over to another destination meanwhile.
+        claimed_at: rows::maybe_instant::<DB>(&held, "tried_at")?.unwrap_or_default(),
         why: attempt.error.as_deref(),
         delays: &attempt.delays,
         random: attempt.random,
@@ -223,7 +224,7 @@ pub(super) async fn settle<DB: Dialect>(
     .await?;
     let written = sql::<DB>(
         "UPDATE event SET state = $2, spent = spent + $3, tries = tries + 1,
-            ambiguous = (ambiguous OR $4) AND $2 <> 'delivered',
+            ambiguous = ambiguous OR $4,
             settled_at = CASE WHEN $2 = 'pending' THEN NULL ELSE {now} END
          WHERE position = $1 AND state = 'pending'",
     )
@@ -240,7 +241,7 @@ pub(super) async fn settle<DB: Dialect>(
         move_head::<DB>(db, claim.position).await?;
     }
     let settled = Settled { next, before: before.condition, after: after.condition };
-    if settled.has_opened() {
+    if settled.has_opened() || settled.has_recovered() {
         destination::wake::<DB>(db, &claim.destination).await?;
     }
     Ok(Some(settled))
@@ -301,18 +302,20 @@ pub(super) async fn move_head<DB: Dialect>(db: &mut DB::Connection, settled: i64
     Ok(())
 }
 
-/// Turns waiting events over to another destination. A key that has a head there already (two processes
-/// read different files) keeps both heads, and so both orders, until one of them is empty.
+/// Turns waiting events over to another destination, due at once: what the old one answered says nothing of the
+/// new one. A key that has a head there already (two processes read different files) keeps both heads, and so
+/// both orders, until one of them is empty; of a key with heads at several others, the earliest goes alone.
 pub(super) async fn readdress<DB: Dialect>(
     db: &mut DB::Connection,
     job: JobId,
     destination: &str,
 ) -> Result<u64, StoreError> {
     let heads = sql::<DB>(
-        "SELECT head.key FROM outbox_head AS head
+        "SELECT head.position FROM outbox_head AS head
          WHERE head.job = $1 AND head.partition = $2 AND head.destination <> $3
-           AND NOT EXISTS (SELECT 1 FROM outbox_head AS there WHERE there.destination = $3 AND there.job = head.job
-                           AND there.partition = head.partition AND there.key = head.key)
+           AND NOT EXISTS (SELECT 1 FROM outbox_head AS other WHERE other.job = head.job
+                           AND other.partition = head.partition AND other.key = head.key
+                           AND (other.destination = $3 OR other.position < head.position))
          ORDER BY head.key {for_update}",
     )
     .bind(job.0)
@@ -323,26 +326,27 @@ pub(super) async fn readdress<DB: Dialect>(
     if heads.is_empty() {
         return Ok(0);
     }
-    let keys = heads.iter().map(|row| rows::get::<DB, String>(row, "key")).collect::<Result<Vec<_>, _>>()?;
-    let keys = serde_json::to_string(&keys)?;
+    let heads =
+        heads.iter().map(|row| rows::get::<DB, i64>(row, "position")).collect::<Result<Vec<_>, _>>()?;
+    let heads = serde_json::to_string(&heads)?;
     let moved = sql::<DB>(
-        "UPDATE event SET destination = $3 WHERE job = $1 AND partition = $2 AND state = 'pending'
-            AND key IN (SELECT value FROM {each_text}($4{json}) AS moved)",
+        "UPDATE event SET destination = $2 WHERE position IN (
+             SELECT waiting.position FROM {each_text}($1{json}) AS moved
+               JOIN outbox_head AS head ON head.position = CAST(moved.value AS BIGINT)
+               JOIN event AS waiting ON waiting.destination = head.destination AND waiting.job = head.job
+                AND waiting.partition = head.partition AND waiting.key = head.key AND waiting.state = 'pending')",
     )
-    .bind(job.0)
-    .text(WHOLE)
+    .bind(heads.clone())
     .text(destination)
-    .bind(keys.clone())
     .run(db)
     .await?;
     sql::<DB>(
-        "UPDATE outbox_head SET destination = $3 WHERE job = $1 AND partition = $2 AND destination <> $3
-            AND key IN (SELECT value FROM {each_text}($4{json}) AS moved)",
+        "UPDATE outbox_head SET destination = $2, tried_at = NULL,
+            due_at = CASE WHEN leased THEN due_at ELSE {now} END
+         WHERE position IN (SELECT CAST(moved.value AS BIGINT) FROM {each_text}($1{json}) AS moved)",
     )
-    .bind(job.0)
-    .text(WHOLE)
+    .bind(heads)
     .text(destination)
-    .bind(keys)
     .run(db)
     .await?;
     Ok(moved)

@@ -217,6 +217,11 @@ impl Settled {
         self.before.is_shut() && !self.after.is_shut()
     }
 
+    /// The destination is well again: what was being looked at when it opened can be woken now.
+    pub fn has_recovered(self) -> bool {
+        self.before == Condition::Recovering && self.after == Condition::Well
+    }
+
     /// The destination is sent nothing but probes from now on.
     pub fn has_shut(self) -> bool {
         !self.before.is_shut() && self.after.is_shut()

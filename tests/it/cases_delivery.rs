@@ -3,12 +3,21 @@
 use std::{
     path::Path,
     sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
+        Arc, Mutex,
+        atomic::{AtomicU32, AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
-use onlynew::{config, domain::clock::Clock, limit::SystemClock};
+use onlynew::{
+    config,
+    domain::{
+        clock::{Clock, Wait, machine_time},
+        instant::Instant,
+    },
+    limit::SystemClock,
+    outbox::Dispatcher,
+};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -233,7 +242,80 @@ async fn a_baseline_is_silent_and_what_changes_after_it_is_sent(database: Databa
     assert_eq!(rig.sent(), [("2".to_owned(), "record.updated".to_owned())]);
 }
 
+/// The dispatcher of the rig's only destination, by this clock.
+async fn dispatcher(rig: &Rig, clock: Arc<dyn Clock>) -> Dispatcher {
+    let app = rig.real_time_app().await;
+    let destination = Arc::clone(&app.config.jobs["rows"].destination);
+    Dispatcher::new(Arc::clone(&app.store), clock, destination).unwrap()
+}
+
+/// The clock of a process that is stopped for so long after each look at it.
+#[derive(Debug)]
+struct Halting(Duration, AtomicU32);
+
+impl Clock for Halting {
+    fn now(&self) -> Instant {
+        machine_time().plus(self.0 * self.1.fetch_add(1, Ordering::SeqCst))
+    }
+
+    fn sleep(&self, duration: Duration) -> Wait<'_> {
+        SystemClock.sleep(duration)
+    }
+}
+
+async fn an_event_is_not_sent_under_a_claim_that_is_about_to_run_out(database: Database) {
+    let rig =
+        Rig::new(database, Job::default(), |asked| page_of(&[(1, "2026-09-21T10:00:00Z")], asked, 10)).await;
+    rig.receiver.now_answers(|_| Reply::status(500));
+    rig.sync().await;
+    for (halt, sent) in [(Duration::from_secs(7), 0), (Duration::from_secs(1), 1)] {
+        rig.leases_run_out().await;
+        let before = rig.receiver.asked().len();
+        let clock = Arc::new(Halting(halt, AtomicU32::default()));
+        let drained = dispatcher(&rig, clock).await.drain(&CancellationToken::new()).await.unwrap();
+        assert_eq!((rig.receiver.asked().len() - before, drained.failed), (sent, 1), "{halt:?}");
+    }
+}
+
+/// A clock that keeps the waits that were asked for.
+#[derive(Debug, Default)]
+struct Noting(Mutex<Vec<Duration>>);
+
+impl Clock for Noting {
+    fn now(&self) -> Instant {
+        machine_time()
+    }
+
+    fn sleep(&self, duration: Duration) -> Wait<'_> {
+        self.0.lock().unwrap().push(duration);
+        SystemClock.sleep(duration)
+    }
+}
+
+async fn what_is_held_back_by_a_delivery_under_way_is_not_asked_for_all_the_time(database: Database) {
+    let rows = [(1, "2026-09-21T10:00:00Z"), (2, "2026-09-21T10:00:01Z")];
+    let rig = Rig::new(database, Job::default(), move |asked| page_of(&rows, asked, 10)).await;
+    rig.receiver.now_answers(|_| Reply::status(429));
+    rig.sync().await;
+    rig.leases_run_out().await;
+    let before = rig.receiver.asked().len();
+    rig.receiver.now_answers(|_| Reply::Hold);
+    let clock = Arc::new(Noting::default());
+    let dispatcher = dispatcher(&rig, Arc::clone(&clock) as Arc<dyn Clock>).await;
+    let stop = CancellationToken::new();
+    let (_fresh, stored) = tokio::sync::watch::channel(0);
+    let watched = async {
+        rig.receiver.wait_until(|asked| asked.len() > before).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        stop.cancel();
+    };
+    tokio::join!(dispatcher.run(stored, stop.clone()), watched);
+    assert_eq!(*clock.0.lock().unwrap(), [Duration::from_millis(100), Duration::from_secs(1)]);
+}
+
 both!(
+    an_event_is_not_sent_under_a_claim_that_is_about_to_run_out,
+    what_is_held_back_by_a_delivery_under_way_is_not_asked_for_all_the_time,
     c35_only_a_2xx_is_a_delivery_and_every_attempt_is_the_same,
     a_record_whose_event_waits_holds_up_itself_alone,
     an_event_that_alone_is_refused_is_dead_and_lets_the_next_one_go,

@@ -109,11 +109,11 @@ async fn an_answer_that_cannot_be_stored_at_once_is_stored_later(database: Datab
 
 async fn events_that_wait_go_where_their_job_sends_them_now(database: Database) {
     let rig = Rig::new(database, Job::default(), |asked| page_of(&ROWS, asked, 2)).await;
+    rig.rewrite("delays: [50ms]", "delays: [1h]");
     rig.receiver.now_answers(|_| Reply::status(404));
     assert_eq!(rig.sync().await.pending, 2);
     rig.rename_destination("elsewhere");
     rig.receiver.now_answers(|_| Reply::status(200));
-    rig.leases_run_out().await;
     let synced = rig.sync().await;
     assert_eq!((synced.delivered, synced.pending), (2, 0));
     let bodies = |of: std::ops::Range<usize>| {

@@ -40,6 +40,11 @@ both!(
     a_fault_in_a_settlement_leaves_the_claim_as_it_was,
     how_long_until_the_next_is_due_is_told,
     destinations_do_not_see_each_other_s_events,
+    a_key_that_waits_at_two_destinations_moves_on_in_its_order,
+    an_event_that_something_counts_against_keeps_its_schedule_when_its_destination_opens,
+    what_was_passed_over_when_a_destination_opened_is_due_once_it_is_well,
+    what_was_begun_before_a_destination_opened_neither_shuts_it_nor_holds_it_up,
+    a_wait_that_a_wrong_clock_wrote_holds_nothing,
 );
 
 /// An attempt that came to `verdict`, at a destination that waits for nothing.
@@ -59,6 +64,11 @@ pub fn attempt(verdict: Verdict) -> Attempt {
 /// An attempt that delivered.
 pub fn delivered() -> Attempt {
     attempt(Verdict::Delivered)
+}
+
+/// An attempt that came to `verdict`, at a destination that waits for hours.
+fn slow(verdict: Verdict) -> Attempt {
+    Attempt { delays: Arc::new([Duration::from_hours(1); 2]), ..attempt(verdict) }
 }
 
 const FAILED: Verdict = Verdict::Failed { ambiguous: false, at_least: None };
@@ -201,6 +211,8 @@ async fn a_claim_that_ran_out_goes_to_another_and_is_void(database: Database) {
     assert_eq!(claim(&one).await, []);
     assert_eq!(database.number("(SELECT count(*) FROM attempt)").await, 0);
     assert!(other.settle_event(&new, &delivered()).await.unwrap().is_some());
+    let may_have_come_twice = "(SELECT count(*) FROM event WHERE ambiguous AND state = 'delivered')";
+    assert_eq!(database.number(may_have_come_twice).await, 1);
 }
 
 async fn a_claim_that_ran_out_unnoticed_still_settles(database: Database) {
@@ -277,7 +289,6 @@ async fn a_destination_that_fails_is_probed_with_one_event_after_another(databas
 async fn a_parked_destination_waits_and_all_that_waits_is_due_once_it_opens(database: Database) {
     let store = database.open().await;
     let (one, other) = two_claims(&store).await;
-    let slow = |verdict| Attempt { delays: Arc::new([Duration::from_hours(1)]), ..attempt(verdict) };
     store.settle_event(&one, &slow(FAILED)).await.unwrap();
     let parked = store.settle_event(&other, &slow(Verdict::Misplaced)).await.unwrap().unwrap();
     assert_eq!(parked.after, Condition::Parked);
@@ -315,7 +326,9 @@ async fn a_paused_destination_is_sent_nothing(database: Database) {
 
 async fn a_busy_destination_is_left_alone_by_everyone(database: Database) {
     let (store, other_store) = database.open_two().await;
-    let (one, _other) = two_claims(&store).await;
+    let job = job_with_events(&store, 1).await;
+    let one = claim_one(&store).await;
+    job.commit(2, vec![record("2", 1, "x")]).await;
     let settled = store.settle_event(&one, &attempt(Verdict::Wait(Duration::from_mins(1)))).await.unwrap();
     assert!(matches!(settled, Some(Settled { next: Next::Again { spent: false, .. }, .. })), "{settled:?}");
     assert_eq!(claim(&other_store).await, []);
@@ -398,4 +411,94 @@ async fn destinations_do_not_see_each_other_s_events(database: Database) {
     assert_eq!(elsewhere.iter().map(place).collect::<Vec<_>>(), [("1".to_owned(), 2)]);
     assert_eq!(place(&claim_one(&store).await), ("1".to_owned(), 1));
     assert_eq!(store.next_due("nowhere").await.unwrap(), None);
+}
+
+async fn a_key_that_waits_at_two_destinations_moves_on_in_its_order(database: Database) {
+    let store = database.open().await;
+    let job = job_with_events(&store, 2).await;
+    let mut page = job.page(3, vec![record("1", 3, "x")]);
+    page.destination = "elsewhere".into();
+    job.commit_page(&page).await;
+    let mut moved = Vec::new();
+    let mut places = Vec::new();
+    for _ in 0..3 {
+        moved.push(store.readdress(job.row.id, "new").await.unwrap());
+        while let Some(claim) = store.claim_events("new", 10, LONG).await.unwrap().pop() {
+            places.push(place(&claim).1);
+            store.settle_event(&claim, &delivered()).await.unwrap();
+        }
+    }
+    assert_eq!((moved, places), (vec![2, 1, 0], vec![1, 2, 3]));
+}
+
+/// So many keys with one event each, all claimed, and time enough gone that what follows is later.
+async fn claims_of(store: &Arc<dyn Store>, keys: u32) -> Vec<ClaimedEvent> {
+    let job = RunningJob::start(store, "issues").await;
+    job.commit(1, (1..=keys).map(|key| record(&key.to_string(), 1, "x")).collect()).await;
+    let claims = claim(store).await;
+    assert_eq!(claims.len(), usize::try_from(keys).unwrap());
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    claims
+}
+
+async fn an_event_that_something_counts_against_keeps_its_schedule_when_its_destination_opens(
+    database: Database,
+) {
+    let store = database.open().await;
+    let claims = claims_of(&store, 4).await;
+    store.settle_event(&claims[0], &attempt(FAILED)).await.unwrap();
+    store.settle_event(&claims[1], &delivered()).await.unwrap();
+    let counted = claim_one(&store).await;
+    store.settle_event(&counted, &slow(FAILED)).await.unwrap();
+    store.settle_event(&claims[2], &slow(Verdict::Misplaced)).await.unwrap();
+    let opened = store.settle_event(&claims[3], &delivered()).await.unwrap().unwrap();
+    assert!(opened.has_opened());
+    let woken = claim_one(&store).await;
+    assert_eq!(woken.position, claims[2].position);
+    store.settle_event(&woken, &delivered()).await.unwrap();
+    assert_eq!(claim(&store).await, []);
+    assert!(store.next_due(DESTINATION).await.unwrap() > Some(Duration::from_mins(30)));
+}
+
+async fn what_was_passed_over_when_a_destination_opened_is_due_once_it_is_well(database: Database) {
+    let store = database.open().await;
+    let claims = claims_of(&store, 8).await;
+    store.settle_event(&claims[0], &slow(Verdict::Misplaced)).await.unwrap();
+    assert!(store.settle_event(&claims[1], &delivered()).await.unwrap().unwrap().has_opened());
+    // As if somebody had held it at that moment.
+    let at = claims[0].position;
+    database.tamper(&format!("UPDATE outbox_head SET due_at = 9000000000000000 WHERE position = {at}")).await;
+    let mut last = None;
+    for claim in &claims[2..] {
+        assert_eq!(self::claim(&store).await, []);
+        last = store.settle_event(claim, &delivered()).await.unwrap();
+    }
+    assert!(last.unwrap().has_recovered());
+    assert_eq!(claim_one(&store).await.position, at);
+}
+
+async fn what_was_begun_before_a_destination_opened_neither_shuts_it_nor_holds_it_up(database: Database) {
+    let store = database.open().await;
+    let claims = claims_of(&store, 4).await;
+    store.settle_event(&claims[0], &attempt(Verdict::Misplaced)).await.unwrap();
+    assert!(store.settle_event(&claims[1], &delivered()).await.unwrap().unwrap().has_opened());
+    let late = store.settle_event(&claims[2], &slow(FAILED)).await.unwrap().unwrap();
+    assert_eq!(late.after, Condition::Recovering);
+    let fresh = claim_one(&store).await;
+    assert_eq!(fresh.position, claims[0].position, "another one is under way since before it was opened");
+    assert_eq!(claim(&store).await, []);
+    let failed = store.settle_event(&fresh, &slow(FAILED)).await.unwrap().unwrap();
+    assert!(failed.has_shut());
+}
+
+async fn a_wait_that_a_wrong_clock_wrote_holds_nothing(database: Database) {
+    let store = database.open().await;
+    let claims = claims_of(&store, 2).await;
+    store.settle_event(&claims[0], &attempt(Verdict::Wait(Duration::ZERO))).await.unwrap();
+    database.tamper("UPDATE destination SET not_before = 9000000000000000").await;
+    assert_eq!(store.next_due(DESTINATION).await.unwrap(), Some(Duration::ZERO));
+    let again = claim_one(&store).await;
+    store.settle_event(&again, &attempt(Verdict::Misplaced)).await.unwrap();
+    database.tamper("UPDATE destination SET not_before = 9000000000000000").await;
+    assert!(claim_one(&store).await.tried.is_probe);
 }
