@@ -41,6 +41,7 @@ both!(
     how_long_until_the_next_is_due_is_told,
     destinations_do_not_see_each_other_s_events,
     a_key_that_waits_at_two_destinations_moves_on_in_its_order,
+    what_one_destination_answered_says_nothing_of_the_next_one,
     an_event_that_something_counts_against_keeps_its_schedule_when_its_destination_opens,
     what_was_passed_over_when_a_destination_opened_is_due_once_it_is_well,
     what_was_begun_before_a_destination_opened_neither_shuts_it_nor_holds_it_up,
@@ -429,6 +430,21 @@ async fn a_key_that_waits_at_two_destinations_moves_on_in_its_order(database: Da
         }
     }
     assert_eq!((moved, places), (vec![2, 1, 0], vec![1, 2, 3]));
+}
+
+async fn what_one_destination_answered_says_nothing_of_the_next_one(database: Database) {
+    let store = database.open().await;
+    let (waits, is_being_sent) = two_claims(&store).await;
+    store.settle_event(&waits, &slow(FAILED)).await.unwrap();
+    assert_eq!(store.readdress(waits.job, "new").await.unwrap(), 2);
+    let claim = async || store.claim_events("new", 10, LONG).await.unwrap();
+    let there = claim().await;
+    assert_eq!(there.iter().map(|claim| claim.position).collect::<Vec<_>>(), [waits.position]);
+    assert_eq!(there[0].tried.tried_at, None);
+    store.settle_event(&is_being_sent, &slow(FAILED)).await.unwrap();
+    let there = claim().await;
+    assert_eq!(there.iter().map(|claim| claim.position).collect::<Vec<_>>(), [is_being_sent.position]);
+    assert_eq!(there[0].tried.tried_at, None);
 }
 
 /// So many keys with one event each, all claimed, and time enough gone that what follows is later.
