@@ -186,11 +186,12 @@ pub(super) async fn settle<DB: Dialect>(
     .first(db)
     .await?;
     let Some(held) = held else { return Ok(None) };
+    // None where it was turned over meanwhile to another destination, of which this attempt says nothing.
+    let claimed_at = rows::maybe_instant::<DB>(&held, "tried_at")?;
     let said = Said {
         verdict: attempt.verdict,
         is_probe: claim.tried.is_probe,
-        // None where it was turned over to another destination meanwhile.
-        claimed_at: rows::maybe_instant::<DB>(&held, "tried_at")?.unwrap_or_default(),
+        claimed_at: claimed_at.unwrap_or_default(),
         why: attempt.error.as_deref(),
         delays: &attempt.delays,
         random: attempt.random,
@@ -203,8 +204,8 @@ pub(super) async fn settle<DB: Dialect>(
          WHERE position = $1",
     )
     .bind(claim.position)
-    .bind(ended.again_after.map(micros_of))
-    .bind(at.micros())
+    .bind(ended.again_after.map(|after| if claimed_at.is_some() { micros_of(after) } else { 0 }))
+    .bind(claimed_at.map(|_| at.micros()))
     .run(db)
     .await?;
     sql::<DB>(

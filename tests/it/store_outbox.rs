@@ -41,10 +41,7 @@ both!(
     how_long_until_the_next_is_due_is_told,
     destinations_do_not_see_each_other_s_events,
     a_key_that_waits_at_two_destinations_moves_on_in_its_order,
-    an_event_that_something_counts_against_keeps_its_schedule_when_its_destination_opens,
-    what_was_passed_over_when_a_destination_opened_is_due_once_it_is_well,
-    what_was_begun_before_a_destination_opened_neither_shuts_it_nor_holds_it_up,
-    a_wait_that_a_wrong_clock_wrote_holds_nothing,
+    what_one_destination_answered_says_nothing_of_the_next_one,
 );
 
 /// An attempt that came to `verdict`, at a destination that waits for nothing.
@@ -67,11 +64,12 @@ pub fn delivered() -> Attempt {
 }
 
 /// An attempt that came to `verdict`, at a destination that waits for hours.
-fn slow(verdict: Verdict) -> Attempt {
+pub fn slow(verdict: Verdict) -> Attempt {
     Attempt { delays: Arc::new([Duration::from_hours(1); 2]), ..attempt(verdict) }
 }
 
-const FAILED: Verdict = Verdict::Failed { ambiguous: false, at_least: None };
+/// A failure like any other.
+pub const FAILED: Verdict = Verdict::Failed { ambiguous: false, at_least: None };
 
 /// The key and the sequence of a claimed event.
 fn place(claim: &ClaimedEvent) -> (String, i64) {
@@ -79,11 +77,13 @@ fn place(claim: &ClaimedEvent) -> (String, i64) {
     (body["key"].as_str().unwrap().to_owned(), body["sequence"].as_i64().unwrap())
 }
 
-async fn claim(store: &Arc<dyn Store>) -> Vec<ClaimedEvent> {
+/// Claims what there is.
+pub async fn claim(store: &Arc<dyn Store>) -> Vec<ClaimedEvent> {
     store.claim_events(DESTINATION, 10, LONG).await.unwrap()
 }
 
-async fn claim_one(store: &Arc<dyn Store>) -> ClaimedEvent {
+/// Claims the one event that there is.
+pub async fn claim_one(store: &Arc<dyn Store>) -> ClaimedEvent {
     let mut claims = claim(store).await;
     assert_eq!(claims.len(), 1, "{claims:?}");
     claims.remove(0)
@@ -431,74 +431,17 @@ async fn a_key_that_waits_at_two_destinations_moves_on_in_its_order(database: Da
     assert_eq!((moved, places), (vec![2, 1, 0], vec![1, 2, 3]));
 }
 
-/// So many keys with one event each, all claimed, and time enough gone that what follows is later.
-async fn claims_of(store: &Arc<dyn Store>, keys: u32) -> Vec<ClaimedEvent> {
-    let job = RunningJob::start(store, "issues").await;
-    job.commit(1, (1..=keys).map(|key| record(&key.to_string(), 1, "x")).collect()).await;
-    let claims = claim(store).await;
-    assert_eq!(claims.len(), usize::try_from(keys).unwrap());
-    tokio::time::sleep(Duration::from_millis(5)).await;
-    claims
-}
-
-async fn an_event_that_something_counts_against_keeps_its_schedule_when_its_destination_opens(
-    database: Database,
-) {
+async fn what_one_destination_answered_says_nothing_of_the_next_one(database: Database) {
     let store = database.open().await;
-    let claims = claims_of(&store, 4).await;
-    store.settle_event(&claims[0], &attempt(FAILED)).await.unwrap();
-    store.settle_event(&claims[1], &delivered()).await.unwrap();
-    let counted = claim_one(&store).await;
-    store.settle_event(&counted, &slow(FAILED)).await.unwrap();
-    store.settle_event(&claims[2], &slow(Verdict::Misplaced)).await.unwrap();
-    let opened = store.settle_event(&claims[3], &delivered()).await.unwrap().unwrap();
-    assert!(opened.has_opened());
-    let woken = claim_one(&store).await;
-    assert_eq!(woken.position, claims[2].position);
-    store.settle_event(&woken, &delivered()).await.unwrap();
-    assert_eq!(claim(&store).await, []);
-    assert!(store.next_due(DESTINATION).await.unwrap() > Some(Duration::from_mins(30)));
-}
-
-async fn what_was_passed_over_when_a_destination_opened_is_due_once_it_is_well(database: Database) {
-    let store = database.open().await;
-    let claims = claims_of(&store, 8).await;
-    store.settle_event(&claims[0], &slow(Verdict::Misplaced)).await.unwrap();
-    assert!(store.settle_event(&claims[1], &delivered()).await.unwrap().unwrap().has_opened());
-    // As if somebody had held it at that moment.
-    let at = claims[0].position;
-    database.tamper(&format!("UPDATE outbox_head SET due_at = 9000000000000000 WHERE position = {at}")).await;
-    let mut last = None;
-    for claim in &claims[2..] {
-        assert_eq!(self::claim(&store).await, []);
-        last = store.settle_event(claim, &delivered()).await.unwrap();
-    }
-    assert!(last.unwrap().has_recovered());
-    assert_eq!(claim_one(&store).await.position, at);
-}
-
-async fn what_was_begun_before_a_destination_opened_neither_shuts_it_nor_holds_it_up(database: Database) {
-    let store = database.open().await;
-    let claims = claims_of(&store, 4).await;
-    store.settle_event(&claims[0], &attempt(Verdict::Misplaced)).await.unwrap();
-    assert!(store.settle_event(&claims[1], &delivered()).await.unwrap().unwrap().has_opened());
-    let late = store.settle_event(&claims[2], &slow(FAILED)).await.unwrap().unwrap();
-    assert_eq!(late.after, Condition::Recovering);
-    let fresh = claim_one(&store).await;
-    assert_eq!(fresh.position, claims[0].position, "another one is under way since before it was opened");
-    assert_eq!(claim(&store).await, []);
-    let failed = store.settle_event(&fresh, &slow(FAILED)).await.unwrap().unwrap();
-    assert!(failed.has_shut());
-}
-
-async fn a_wait_that_a_wrong_clock_wrote_holds_nothing(database: Database) {
-    let store = database.open().await;
-    let claims = claims_of(&store, 2).await;
-    store.settle_event(&claims[0], &attempt(Verdict::Wait(Duration::ZERO))).await.unwrap();
-    database.tamper("UPDATE destination SET not_before = 9000000000000000").await;
-    assert_eq!(store.next_due(DESTINATION).await.unwrap(), Some(Duration::ZERO));
-    let again = claim_one(&store).await;
-    store.settle_event(&again, &attempt(Verdict::Misplaced)).await.unwrap();
-    database.tamper("UPDATE destination SET not_before = 9000000000000000").await;
-    assert!(claim_one(&store).await.tried.is_probe);
+    let (waits, is_being_sent) = two_claims(&store).await;
+    store.settle_event(&waits, &slow(FAILED)).await.unwrap();
+    assert_eq!(store.readdress(waits.job, "new").await.unwrap(), 2);
+    let claim = async || store.claim_events("new", 10, LONG).await.unwrap();
+    let there = claim().await;
+    assert_eq!(there.iter().map(|claim| claim.position).collect::<Vec<_>>(), [waits.position]);
+    assert_eq!(there[0].tried.tried_at, None);
+    store.settle_event(&is_being_sent, &slow(FAILED)).await.unwrap();
+    let there = claim().await;
+    assert_eq!(there.iter().map(|claim| claim.position).collect::<Vec<_>>(), [is_being_sent.position]);
+    assert_eq!(there[0].tried.tried_at, None);
 }
