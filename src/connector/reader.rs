@@ -6,6 +6,7 @@ mod extract;
 #[cfg(any(test, fuzzing))]
 pub(super) mod fuzzing;
 mod page;
+mod patience;
 
 use std::{sync::Arc, time::Duration};
 
@@ -29,7 +30,7 @@ use super::{
 use crate::{
     config::{job::Job, stream::TokenStart, template::template_value},
     domain::{
-        backoff::{Backoff, Plea, jittered},
+        backoff::Backoff,
         bookmark::PageMark,
         clock::Clock,
         content::Hash,
@@ -39,13 +40,10 @@ use crate::{
         version::{Version, VersionFormat},
         window::{Bounds, Step, source_time},
     },
-    limit::{LONGEST_WAIT, Limits},
+    limit::Limits,
 };
 
 pub use page::{Page, ReadError};
-
-/// The longest time that one page may be waited for in all, where the source asks for patience.
-const LONGEST_PATIENCE: Duration = Duration::from_mins(30);
 
 /// Reads the pages of a job's stream for one run.
 #[derive(Debug)]
@@ -328,57 +326,6 @@ impl PageReader {
                 Verdict::Fail { reason } => return Err(self.failed(Some(url), &reason)),
             }
         }
-    }
-
-    /// Waits before a page is tried again, or gives up.
-    async fn wait_out(
-        &self,
-        spent: &mut Spent,
-        url: &Url,
-        wait: Option<Duration>,
-        reason: &str,
-    ) -> Result<(), ReadError> {
-        spent.failures += 1;
-        if spent.failures >= self.backoff.tries {
-            let reason = format!("{reason}; tried {} times", spent.failures);
-            return Err(self.failed(Some(url), &reason));
-        }
-        // Before jitter is added, which very long waits have no room for.
-        if let Some(wait) = wait.filter(|wait| *wait > LONGEST_WAIT) {
-            return Err(self.parked(url, &self.job.account.bucket, self.clock.now().plus(wait), reason));
-        }
-        let random = self.limits.random();
-        let wait =
-            wait.map_or_else(|| self.backoff.wait(spent.failures, random), |wait| jittered(wait, random));
-        self.log_wait(wait, reason);
-        self.clock.sleep(wait).await;
-        Ok(())
-    }
-
-    /// Shuts the account's gate, behind which this page waits like everybody else. Such waits spend no
-    /// try, but neither they nor their sum may be endless.
-    fn be_patient(&self, spent: &mut Spent, url: &Url, plea: Plea, reason: &str) -> Result<(), ReadError> {
-        spent.pleas = spent.pleas.saturating_add(1);
-        let wait = plea.wait(spent.pleas, self.backoff, self.limits.random());
-        spent.patience = spent.patience.saturating_add(wait);
-        let until = self.clock.now().plus(wait);
-        self.limits.hold(&self.job.account.bucket, until);
-        if wait > LONGEST_WAIT || spent.patience > LONGEST_PATIENCE {
-            return Err(self.parked(url, &self.job.account.bucket, until, reason));
-        }
-        self.log_wait(wait, reason);
-        Ok(())
-    }
-
-    fn log_wait(&self, wait: Duration, reason: &str) {
-        tracing::warn!(
-            job = self.job.name,
-            account = self.job.account.bucket,
-            page = self.number.saturating_add(1),
-            wait = ?wait,
-            reason,
-            "the same page will be asked for again"
-        );
     }
 
     fn parked(&self, url: &Url, bucket: &str, until: Instant, reason: &str) -> ReadError {
