@@ -306,7 +306,9 @@ async fn what_is_held_back_by_a_delivery_under_way_is_not_asked_for_all_the_time
     let (_fresh, stored) = tokio::sync::watch::channel(0);
     let watched = async {
         rig.receiver.wait_until(|asked| asked.len() > before).await;
-        tokio::time::sleep(Duration::from_millis(500)).await;
+        while clock.0.lock().unwrap().len() < 2 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
         stop.cancel();
     };
     tokio::join!(dispatcher.run(stored, stop.clone()), watched);
