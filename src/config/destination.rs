@@ -6,7 +6,9 @@ use secrecy::SecretString;
 use serde_json::{Map, Value};
 use url::Url;
 
-use crate::domain::{allow_private::AllowPrivate, jwt::Algorithm, signature::SigningKey};
+use crate::domain::{
+    allow_private::AllowPrivate, batch::BatchRules, jwt::Algorithm, lane::Lanes, signature::SigningKey,
+};
 
 /// Where events go.
 #[derive(Debug)]
@@ -27,6 +29,10 @@ pub struct Destination {
     pub timeout: Duration,
     /// The waits between attempts.
     pub delays: Vec<Duration>,
+    /// How many events go in one request; `None` sends each alone, in a form of its own.
+    pub batch: Option<BatchRules>,
+    /// Which events wait for one another.
+    pub lanes: Lanes,
 }
 
 /// How a delivery shows who sends it: what n8n's Webhook trigger calls `Authentication`.

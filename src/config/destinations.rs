@@ -17,7 +17,7 @@ use super::{
     values::{check_name, duration, positive_duration, web_url},
     webhook_auth::webhook_auth,
 };
-use crate::domain::{allow_private::AllowPrivate, delivery::DEFAULT_DELAYS};
+use crate::domain::{allow_private::AllowPrivate, delivery::DEFAULT_DELAYS, lane::Lanes};
 
 const CONCURRENCY: u32 = 4;
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -157,6 +157,8 @@ fn build(
         concurrency,
         timeout: timeout?,
         delays,
+        batch: None,
+        lanes: Lanes::default(),
     })
 }
 
@@ -190,6 +192,8 @@ fn same(one: &Destination, other: &Destination) -> bool {
         && one.concurrency == other.concurrency
         && one.timeout == other.timeout
         && one.delays == other.delays
+        && one.batch == other.batch
+        && one.lanes == other.lanes
         && one.signing_keys == other.signing_keys
         && one.allow_private == other.allow_private
         && identity(&one.auth) == identity(&other.auth)

@@ -27,6 +27,7 @@ use onlynew::{
         instant::Instant,
         json_path::JsonPath,
         key::KeyType,
+        lane::Lanes,
         numbers::Numbers,
         order::RowOrder,
         version::{Version, VersionFormat},
@@ -257,6 +258,8 @@ impl Draft {
             concurrency: 1,
             timeout: Duration::from_secs(30),
             delays: Vec::new(),
+            batch: None,
+            lanes: Lanes::default(),
         };
         let job = Job {
             name: "orders".into(),
