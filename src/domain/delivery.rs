@@ -66,8 +66,10 @@ pub enum Verdict {
     },
     /// The destination is not what it is taken for: no event of it can be delivered until that is mended.
     Misplaced,
-    /// The receiver refuses this event.
+    /// The receiver refuses what it was sent.
     Refused,
+    /// It refuses it for its size.
+    TooLarge,
     /// The receiver is busy: wait, and do not count the attempt.
     Wait(Duration),
 }
@@ -96,6 +98,7 @@ pub fn judge(answer: Answer) -> Verdict {
         (404, _) if says == Says::NotRegistered => Verdict::Misplaced,
         (300..=399 | 401 | 403 | 410, _) => Verdict::Misplaced,
         (408 | 409 | 425, wait) => failed(false, wait),
+        (413, _) => Verdict::TooLarge,
         (400..=499, _) => Verdict::Refused,
         // A gateway's 502 or 504, or a proxy's 524, may come after n8n began the execution.
         (502 | 504 | 520..=527, wait) => failed(true, wait),
@@ -103,7 +106,7 @@ pub fn judge(answer: Answer) -> Verdict {
     }
 }
 
-/// What is known of an event that was tried once more.
+/// What is known of a message that was tried once more: of its events, what holds back the least.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tried {
     /// How often it was tried before.
@@ -114,9 +117,13 @@ pub struct Tried {
     pub tried_at: Option<Instant>,
     /// It was sent to see whether the destination is well again.
     pub is_probe: bool,
+    /// It holds more than one event.
+    pub is_batch: bool,
+    /// The receiver may already have acted on it.
+    pub is_ambiguous: bool,
 }
 
-/// What becomes of an event after an attempt.
+/// What becomes of a message after an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// It is settled.
@@ -125,8 +132,13 @@ pub enum Next {
     Again {
         /// After how long.
         after: Duration,
-        /// Whether the attempt counts towards the event's end.
+        /// Whether the attempt counts towards its end.
         spent: bool,
+        /// Whether the receiver may already have acted on it.
+        ambiguous: bool,
+    },
+    /// It is tried again at once in two halves, to find the event that it failed for.
+    Split {
         /// Whether the receiver may already have acted on it.
         ambiguous: bool,
     },
@@ -134,11 +146,11 @@ pub enum Next {
     Dead,
 }
 
-/// The next step for an event, with what was known of its destination before this attempt. `random` in [0, 1)
+/// The next step for a message, with what was known of its destination before this attempt. `random` in [0, 1)
 /// spreads a wait over ±20 %.
 ///
 /// Nothing counts against an event but with evidence that its destination takes others: an outage, however
-/// long, makes no dead letters.
+/// long, makes no dead letters. Nor does it die for what came with it: a batch is split until the one is found.
 pub fn next(verdict: Verdict, tried: Tried, health: &Health, delays: &[Duration], random: f64) -> Next {
     let delay = || {
         let index = usize::try_from(tried.tries).unwrap_or(usize::MAX);
@@ -154,13 +166,19 @@ pub fn next(verdict: Verdict, tried: Tried, health: &Health, delays: &[Duration]
         Verdict::Misplaced => again(delay(), false, false),
         Verdict::Failed { ambiguous, at_least } => {
             let most = u32::try_from(delays.len()).unwrap_or(u32::MAX);
-            if took_others && tried.spent.saturating_add(1) >= most {
-                Next::Dead
-            } else {
-                again(delay().max(at_least.unwrap_or_default()), took_others, ambiguous)
+            let is_spent = took_others && tried.spent.saturating_add(1) >= most;
+            let is_ambiguous = ambiguous || tried.is_ambiguous;
+            match tried.is_batch {
+                // What may have been acted on is repeated as it was for as long as it can be.
+                true if is_spent || (took_others && !is_ambiguous) => Next::Split { ambiguous: is_ambiguous },
+                false if is_spent => Next::Dead,
+                _ => again(delay().max(at_least.unwrap_or_default()), took_others, ambiguous),
             }
         }
-        Verdict::Refused => {
+        // It may have acted on those before the one that it refuses.
+        Verdict::Refused if tried.is_batch => Next::Split { ambiguous: true },
+        Verdict::TooLarge if tried.is_batch => Next::Split { ambiguous: false },
+        Verdict::Refused | Verdict::TooLarge => {
             // The last that was heard of the destination was that it took one.
             let takes_others =
                 tried.tried_at.is_none() && health.refusals == 0 && health.delivered_at.is_some();
@@ -212,7 +230,7 @@ mod tests {
             (asking(503, 9), Verdict::Wait(Duration::from_secs(9))),
             (status(524), maybe),
             (status(400), Verdict::Refused),
-            (status(413), Verdict::Refused),
+            (status(413), Verdict::TooLarge),
             (status(422), Verdict::Refused),
             (status(429), Verdict::Wait(BUSY_WAIT)),
             (asking(429, 9), Verdict::Wait(Duration::from_secs(9))),
@@ -234,7 +252,7 @@ mod tests {
 
     /// An event that was tried so often, the last time at second 50.
     fn tried(tries: u32, spent: u32) -> Tried {
-        Tried { tries, spent, tried_at: (tries > 0).then_some(Instant::from_seconds(50)), is_probe: false }
+        Tried { tries, spent, tried_at: (tries > 0).then_some(Instant::from_seconds(50)), ..Tried::default() }
     }
 
     /// A destination that took an event at this second.
@@ -276,6 +294,37 @@ mod tests {
         assert_eq!(next(1, &parked), again(100, false), "it is parked");
         let probe = Tried { is_probe: true, ..tried(1, 0) };
         assert_eq!(super::next(Verdict::Refused, probe, &took(60), &DELAYS, 0.5), again(100, false));
+    }
+
+    #[test]
+    fn a_batch_is_split_before_an_event_dies() {
+        let lost = Verdict::Failed { ambiguous: true, at_least: None };
+        let split = |ambiguous| Next::Split { ambiguous };
+        let lost_again =
+            |seconds, spent| Next::Again { after: Duration::from_secs(seconds), spent, ambiguous: true };
+        let batch = |tries, spent| Tried { is_batch: true, ..tried(tries, spent) };
+        let doubtful = |tries, spent| Tried { is_ambiguous: true, ..batch(tries, spent) };
+        // answer, batch, took one since -> next
+        let cases = [
+            (Verdict::Delivered, batch(0, 0), false, Next::Delivered),
+            (Verdict::Refused, batch(0, 0), false, split(true)),
+            (Verdict::Refused, Tried { is_probe: true, ..batch(0, 0) }, false, split(true)),
+            (Verdict::TooLarge, batch(0, 0), false, split(false)),
+            (Verdict::TooLarge, doubtful(1, 0), true, split(false)),
+            (Verdict::Misplaced, batch(1, 1), true, again(100, false)),
+            (FAILED, batch(0, 0), true, again(10, false)),
+            (FAILED, batch(1, 0), false, again(100, false)),
+            (FAILED, batch(1, 0), true, split(false)),
+            (FAILED, doubtful(1, 0), true, again(100, true)),
+            (FAILED, doubtful(2, 1), true, split(true)),
+            (FAILED, doubtful(2, 1), false, again(100, false)),
+            (lost, batch(1, 0), true, lost_again(100, true)),
+            (lost, batch(2, 1), true, split(true)),
+        ];
+        for (verdict, tried, took_one, expected) in cases {
+            let health = took(if took_one { 60 } else { 40 });
+            assert_eq!(next(verdict, tried, &health, &DELAYS, 0.5), expected, "{verdict:?} {tried:?}");
+        }
     }
 
     #[test]

@@ -96,6 +96,8 @@ pub struct Said<'a> {
     pub verdict: Verdict,
     /// It was sent to see whether the destination is well again.
     pub is_probe: bool,
+    /// It held more than one event.
+    pub is_batch: bool,
     /// When its event was taken for sending, by the database's clock.
     pub claimed_at: Instant,
     /// Why it did not deliver, for a person.
@@ -111,12 +113,15 @@ impl Health {
     /// speaks of the time before, unless it delivered or was asked to wait.
     #[must_use]
     pub fn after(&self, said: &Said<'_>, now: Instant) -> Self {
-        let Said { verdict, is_probe, claimed_at, why, delays, random } = *said;
+        let Said { verdict, is_probe, is_batch, claimed_at, why, delays, random } = *said;
         let mut health = self.clone();
         let shut = self.condition.is_shut();
         let is_late = self.condition == Condition::Recovering && claimed_at < self.since;
         match verdict {
-            Verdict::Misplaced | Verdict::Failed { .. } | Verdict::Refused if is_late => {}
+            Verdict::Misplaced | Verdict::Failed { .. } | Verdict::Refused | Verdict::TooLarge if is_late => {
+            }
+            // What is too large together may well be taken in parts.
+            Verdict::TooLarge if is_batch && !shut => {}
             Verdict::Delivered => health.delivered(now),
             Verdict::Wait(wait) => {
                 let until = Some(now.plus(jittered(wait, random)));
@@ -142,7 +147,7 @@ impl Health {
                     health.shut_until_probed(is_probe || !shut, delays, random, now);
                 }
             }
-            Verdict::Refused => {
+            Verdict::Refused | Verdict::TooLarge => {
                 health.refusals = health.refusals.saturating_add(1);
                 if !shut && health.refusals >= REFUSALS {
                     health.turn(Condition::Parked, why, now);
@@ -224,7 +229,8 @@ mod tests {
         Instant::from_seconds(seconds)
     }
 
-    /// The health after these attempts, one a second; those in capitals are probes.
+    /// The health after these attempts, one a second; those in capitals are probes, and a `b` is a batch that is
+    /// too large.
     fn after(attempts: &str) -> Health {
         let mut health = Health::default();
         for (second, attempt) in (1..).zip(attempts.chars()) {
@@ -232,12 +238,14 @@ mod tests {
                 'd' => Verdict::Delivered,
                 'f' => FAILED,
                 'r' => Verdict::Refused,
+                'l' | 'b' => Verdict::TooLarge,
                 'm' => Verdict::Misplaced,
                 'w' => Verdict::Wait(Duration::from_secs(7)),
                 other => panic!("{other}"),
             };
             let is_probe = attempt.is_ascii_uppercase();
-            health = health.after(&Said { is_probe, ..said(verdict, second) }, at(second));
+            let is_batch = attempt.eq_ignore_ascii_case(&'b');
+            health = health.after(&Said { is_probe, is_batch, ..said(verdict, second) }, at(second));
         }
         health
     }
@@ -245,7 +253,15 @@ mod tests {
     /// What an attempt says that was begun at this second.
     fn said(verdict: Verdict, second: i64) -> Said<'static> {
         let claimed_at = at(second);
-        Said { verdict, is_probe: false, claimed_at, why: Some("why"), delays: &DELAYS, random: 0.0 }
+        Said {
+            verdict,
+            is_probe: false,
+            is_batch: false,
+            claimed_at,
+            why: Some("why"),
+            delays: &DELAYS,
+            random: 0.0,
+        }
     }
 
     #[test]
@@ -275,6 +291,9 @@ mod tests {
             ("rrdrrrr", Well, 0),
             ("rrrrrr", Parked, 16),
             ("rrrrrrR", Parked, 907),
+            ("llllll", Parked, 16),
+            ("bbbbbb", Well, 0),
+            ("rrrrrrB", Parked, 907),
             ("w", Recovering, 8),
             ("wf", Failing, 12),
             ("mW", Parked, 9),

@@ -74,6 +74,7 @@ impl Engine {
             skipped: 0,
             rules: self.accept_rules(job, row, lease, record).await?,
             destination: job.destination.name.clone(),
+            order: job.destination.lanes.order,
             bookmark: None,
             is_unmodified: false,
         };

@@ -257,6 +257,7 @@ impl<'a> Walk<'a> {
                 quarantined: page.quarantined,
                 skipped: page.skipped,
                 destination: self.job.destination.name.clone(),
+                order: self.job.destination.lanes.order,
             };
             let outcome = self.engine.store.commit_page(self.lease, &commit).await?;
             course.stale_reads += outcome.stale_reads;

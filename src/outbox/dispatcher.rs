@@ -2,7 +2,8 @@
 //!
 //! Why no event is sent twice at once: a claim is a compare-and-set in the store that gives one holder a
 //! fence and a lease of four timeouts, a send begins only while one timeout of it is left and ends within that, and a
-//! settlement under an older fence is refused. What a crash leaves behind becomes claimable when its lease runs out.
+//! settlement under an older fence is refused. A claim is one request: the halves of a batch that is split are claimed
+//! anew. What a crash leaves behind becomes claimable when its lease runs out.
 
 use std::{collections::HashMap, num::NonZeroU32, sync::Arc, time::Duration};
 
@@ -16,8 +17,9 @@ use crate::{
         clock::Clock,
         delivery::{self, Answer, Next, Verdict},
         instant::Instant,
+        lane::OnDead,
     },
-    store::{Attempt, ClaimedEvent, JobId, Settled, Store, StoreError},
+    store::{Attempt, ClaimRules, ClaimedMessage, JobId, Settled, Store, StoreError},
 };
 
 /// How often an idle dispatcher looks for events that other processes stored.
@@ -45,17 +47,19 @@ pub struct Dispatcher {
 pub struct Drained {
     /// Events delivered, by job.
     pub delivered: HashMap<JobId, u64>,
-    /// Attempts that did not deliver.
+    /// Requests that did not deliver.
     pub failed: u64,
     /// Why the last attempt failed, where one did.
     pub last_error: Option<String>,
 }
 
-/// How one event came out.
+/// How one message came out.
 struct Outcome {
     job: JobId,
     /// `None` where the claim ran out before it was sent or settled.
     next: Option<Next>,
+    /// How many events it settled.
+    events: u64,
     /// The receiver asks to be left alone.
     is_busy: bool,
     error: Option<String>,
@@ -109,10 +113,11 @@ impl Dispatcher {
             }
             let Some(outcome) = sending.join_next().await else { break };
             match outcome.map_err(|_| StoreError::Database(sqlx::Error::WorkerCrashed)).flatten() {
-                Ok(Outcome { job, next: Some(Next::Delivered), .. }) => {
-                    *drained.delivered.entry(job).or_default() += 1;
+                Ok(Outcome { job, next: Some(Next::Delivered), events, .. }) => {
+                    *drained.delivered.entry(job).or_default() += events;
                     in_a_row = 0;
                 }
+                Ok(Outcome { next: Some(Next::Split { .. }), .. }) => drained.failed += 1,
                 Ok(outcome) => {
                     drained.failed += 1;
                     drained.last_error = outcome.error;
@@ -131,9 +136,14 @@ impl Dispatcher {
         let Some(room) = self.destination.concurrency.checked_sub(busy).and_then(NonZeroU32::new) else {
             return Ok(IDLE_LOOK);
         };
-        let lease = lease(&self.destination);
+        let rules = ClaimRules {
+            messages: room.get(),
+            ttl: lease(&self.destination),
+            batch: self.destination.batch,
+            coalesces: self.destination.lanes.coalesces,
+        };
         let claimed_at = self.clock.now();
-        let claims = self.store.claim_events(&self.destination.name, room.get(), lease).await?;
+        let claims = self.store.claim_messages(&self.destination.name, &rules).await?;
         let full = claims.len() == usize::try_from(room.get()).unwrap_or(usize::MAX);
         let none = claims.is_empty();
         for claim in claims {
@@ -150,7 +160,8 @@ impl Dispatcher {
         if full || (none && !sending.is_empty()) {
             return Ok(IDLE_LOOK);
         }
-        let wait = self.store.next_due(&self.destination.name).await?.unwrap_or(IDLE_LOOK);
+        let linger = self.destination.batch.map_or(Duration::ZERO, |batch| batch.linger);
+        let wait = self.store.next_due(&self.destination.name, linger).await?.unwrap_or(IDLE_LOOK);
         Ok(wait.clamp(SHORTEST_LOOK, IDLE_LOOK))
     }
 
@@ -158,7 +169,7 @@ impl Dispatcher {
         match outcome {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => {
-                tracing::error!(destination = %self.destination.name, %error, "an answer could not be stored; its event will be sent again");
+                tracing::error!(destination = %self.destination.name, %error, "an answer could not be stored; what it was for will be sent again");
             }
             Err(error) => {
                 tracing::error!(destination = %self.destination.name, %error, "a delivery ended unexpectedly");
@@ -167,21 +178,21 @@ impl Dispatcher {
     }
 }
 
-/// Sends one event, claimed no earlier than `claimed_at`, and settles it.
+/// Sends one message, claimed no earlier than `claimed_at`, and settles it.
 async fn deliver(
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     destination: Arc<Destination>,
     sender: Arc<Sender>,
-    claim: ClaimedEvent,
+    claim: ClaimedMessage,
     claimed_at: Instant,
 ) -> Result<Outcome, StoreError> {
     let sent_at = clock.now();
     if sent_at.since(claimed_at) > lease(&destination).saturating_sub(destination.timeout) {
-        // This process stood still: another may be sending the event before this send would end.
-        tracing::warn!(destination = %destination.name, event = %claim.event_id, "claimed too long ago to be sent; it is claimed anew");
+        // This process stood still: another may be sending it before this send would end.
+        tracing::warn!(destination = %destination.name, message = %claim.id, "claimed too long ago to be sent; it is claimed anew");
         let error = Some("claimed too long ago to be sent".to_owned());
-        return Ok(Outcome { job: claim.job, next: None, is_busy: false, error });
+        return Ok(Outcome { job: claim.job, next: None, events: 0, is_busy: false, error });
     }
     let Sent { answer, error, body } = sender.send(&destination, &claim, &*clock).await;
     let took = clock.now().since(sent_at);
@@ -199,23 +210,32 @@ async fn deliver(
         took,
         verdict,
         delays: destination.delays.as_slice().into(),
+        on_dead: destination.lanes.on_dead,
         random: fastrand::f64(),
     };
     let settled = settle(&*store, &*clock, &destination, &claim, &attempt).await?;
-    let (name, event) = (&destination.name, &claim.event_id);
+    let (name, message, events) = (&destination.name, &claim.id, claim.events.len());
     let error = attempt.error.as_deref().unwrap_or_default();
     let Some(settled) = settled else {
-        tracing::warn!(destination = %name, %event, "another process took this event over before its answer was stored");
-        return Ok(Outcome { job: claim.job, next: None, is_busy, error: attempt.error });
+        tracing::warn!(destination = %name, %message, "another process took this message over before its answer was stored");
+        return Ok(Outcome { job: claim.job, next: None, events: 0, is_busy, error: attempt.error });
     };
     match settled.next {
-        Next::Delivered => tracing::debug!(destination = %name, %event, ?took, "delivered"),
+        Next::Delivered => tracing::debug!(destination = %name, %message, events, ?took, "delivered"),
         Next::Again { after, .. } => tracing::warn!(
-            destination = %name, %event, attempt = claim.tried.tries + 1, error, again_in = ?after,
+            destination = %name, %message, events, attempt = claim.tried.tries + 1, error, again_in = ?after,
             "not delivered, tried again later"
         ),
+        Next::Split { .. } => tracing::warn!(
+            destination = %name, %message, events, error,
+            "not delivered, tried again in two halves to find the event that it failed for"
+        ),
+        Next::Dead if destination.lanes.on_dead == OnDead::Hold => tracing::error!(
+            destination = %name, %message, error,
+            "other events are taken, this one is not: it is held, and later ones of its key wait for a person"
+        ),
         Next::Dead => {
-            tracing::error!(destination = %name, %event, error, "a dead letter: other events are taken, this one is not");
+            tracing::error!(destination = %name, %message, error, "a dead letter: other events are taken, this one is not");
         }
     }
     if settled.has_shut() {
@@ -227,7 +247,8 @@ async fn deliver(
     if settled.has_opened() {
         tracing::info!(destination = %name, "the destination takes events again");
     }
-    Ok(Outcome { job: claim.job, next: Some(settled.next), is_busy, error: attempt.error })
+    let Settled { next, events, .. } = settled;
+    Ok(Outcome { job: claim.job, next: Some(next), events, is_busy, error: attempt.error })
 }
 
 /// Stores an answer, again and again for as long as the claim is ours: an answer that is not stored is an
@@ -236,15 +257,15 @@ async fn settle(
     store: &dyn Store,
     clock: &dyn Clock,
     destination: &Destination,
-    claim: &ClaimedEvent,
+    claim: &ClaimedMessage,
     attempt: &Attempt,
 ) -> Result<Option<Settled>, StoreError> {
     let until = attempt.sent_at.plus(lease(destination));
     let mut pause = SETTLE_PAUSE;
     loop {
-        match store.settle_event(claim, attempt).await {
+        match store.settle_message(claim, attempt).await {
             Err(error) if clock.now().plus(pause) < until => {
-                tracing::warn!(destination = %destination.name, event = %claim.event_id, %error, "the answer could not be stored; trying again");
+                tracing::warn!(destination = %destination.name, message = %claim.id, %error, "the answer could not be stored; trying again");
                 clock.sleep(pause).await;
                 pause *= 2;
             }

@@ -1,5 +1,5 @@
 //! The headers that tell a receiver what came, which attempt this is, and that it comes from here. What
-//! names the event is the same on every attempt; timestamp, signature and span are the attempt's own.
+//! names the message is the same on every attempt; timestamp, signature and span are the attempt's own.
 
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 
@@ -9,7 +9,7 @@ use crate::domain::{
     trace::traceparent,
 };
 
-/// What names an event, and its attempt `number` (from 1).
+/// What names a message, and its attempt `number` (from 1).
 pub fn naming(id: &str, number: u32) -> [(&'static str, String); 3] {
     [
         ("Idempotency-Key", id.to_owned()),

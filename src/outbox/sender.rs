@@ -19,7 +19,7 @@ use crate::{
         instant::Instant,
         retry_after,
     },
-    store::ClaimedEvent,
+    store::ClaimedMessage,
 };
 
 /// Node closes idle connections after 5 s: ours have to be gone before (a request sent into a closing
@@ -67,16 +67,22 @@ impl Sender {
         Ok(Self { client, guard })
     }
 
-    /// Sends one event. Every attempt carries the same id and the same bytes.
-    pub async fn send(&self, destination: &Destination, event: &ClaimedEvent, clock: &dyn Clock) -> Sent {
+    /// Sends one message. Every attempt carries the same id and the same bytes.
+    pub async fn send(&self, destination: &Destination, message: &ClaimedMessage, clock: &dyn Clock) -> Sent {
         if let Err(refused) = self.guard.check(&destination.url) {
-            return Sent { answer: Answer::Untrusted, error: Some(refused.to_string()), body: String::new() };
+            return Sent::nothing(Answer::Untrusted, refused.to_string());
         }
+        let body = match message.body() {
+            Ok(body) => body.into_owned(),
+            Err(error) => {
+                return Sent::nothing(Answer::Unreached, format!("an event's body is not JSON: {error}"));
+            }
+        };
         let now = clock.now();
-        let (keys, number) = (&destination.signing_keys, event.tried.tries.saturating_add(1));
-        let headers = headers::of_attempt(keys, &event.event_id, event.body.as_bytes(), number, now);
+        let (keys, number) = (&destination.signing_keys, message.tried.tries.saturating_add(1));
+        let headers = headers::of_attempt(keys, &message.id, body.as_bytes(), number, now);
         let credential = Credential::of(&destination.auth, now);
-        let request = self.client.post(destination.url.clone()).headers(headers).body(event.body.clone());
+        let request = self.client.post(destination.url.clone()).headers(headers).body(body);
         match credential.on(request).send().await {
             Ok(response) => read_answer(response, clock.now(), &credential).await,
             Err(error) => {
@@ -85,9 +91,16 @@ impl Sender {
                     true => Answer::Unreached,
                     false => Answer::Lost,
                 };
-                Sent { answer, error: Some(describe(&error)), body: String::new() }
+                Sent::nothing(answer, describe(&error))
             }
         }
+    }
+}
+
+impl Sent {
+    /// Nothing came back.
+    fn nothing(answer: Answer, error: String) -> Self {
+        Self { answer, error: Some(error), body: String::new() }
     }
 }
 

@@ -19,7 +19,7 @@ use crate::domain::{
 pub(super) enum Admission {
     /// Nothing.
     None,
-    /// So many events that are due.
+    /// So many messages that are due.
     Due(u32),
     /// One event, due or not, to see whether the destination is well again.
     Probe,
@@ -43,7 +43,7 @@ pub(super) async fn admit<DB: Dialect>(
         Condition::Recovering => {
             // What was begun before it was opened may hang for long, and holds nothing up.
             let row = sql::<DB>(
-                "SELECT count(*) AS count FROM outbox_head
+                "SELECT count(DISTINCT message) AS count FROM outbox_head
                  WHERE destination = $1 AND leased AND due_at > {now} AND tried_at >= $2",
             )
             .text(name)
@@ -139,7 +139,7 @@ pub(super) async fn pause<DB: Dialect>(
 /// over those that others hold: they are being sent, or just stored.
 pub(super) async fn wake<DB: Dialect>(db: &mut DB::Connection, name: &str) -> Result<(), StoreError> {
     let waiting = sql::<DB>(
-        "SELECT position FROM outbox_head WHERE destination = $1 AND NOT leased AND due_at > {now}
+        "SELECT position FROM outbox_head WHERE destination = $1 AND NOT leased AND NOT held AND due_at > {now}
            AND (SELECT spent FROM event WHERE event.position = outbox_head.position) = 0
          ORDER BY position {skip_locked}",
     )

@@ -21,13 +21,18 @@ pub enum EventState {
     Delivered,
     /// The receiver refused it for good.
     Dead,
+    /// The receiver refused it for good, and later ones of its key wait for a person.
+    Held,
     /// A person decided that it is not sent.
     Discarded,
+    /// A newer one of its key was sent in its place.
+    Superseded,
 }
 
 impl EventState {
     /// All states.
-    pub const ALL: [Self; 4] = [Self::Pending, Self::Delivered, Self::Dead, Self::Discarded];
+    pub const ALL: [Self; 6] =
+        [Self::Pending, Self::Delivered, Self::Dead, Self::Held, Self::Discarded, Self::Superseded];
 
     /// The name in the store, in JSON and on the command line.
     pub const fn name(self) -> &'static str {
@@ -35,7 +40,9 @@ impl EventState {
             Self::Pending => "pending",
             Self::Delivered => "delivered",
             Self::Dead => "dead",
+            Self::Held => "held",
             Self::Discarded => "discarded",
+            Self::Superseded => "superseded",
         }
     }
 
@@ -92,6 +99,8 @@ pub struct EventView {
     pub leased: bool,
     /// It waits behind an earlier event of its key.
     pub blocked: bool,
+    /// The batch that it is being sent in, or that may have been received and is repeated as it was.
+    pub batch: Option<String>,
     /// How often it was tried.
     pub tries: u32,
     /// Why the last attempt failed.
@@ -118,8 +127,10 @@ pub struct EventStory {
 pub struct AttemptView {
     /// How often the event had been sent again by then.
     pub redelivery: u32,
-    /// What it came to: `delivered`, `again`, `refused` or `dead`.
+    /// What it came to: `delivered`, `again`, `refused`, `split` or `dead`.
     pub outcome: String,
+    /// The batch that it went in; `None` where it went alone.
+    pub batch: Option<String>,
     /// The receiver may have acted on it all the same.
     pub ambiguous: bool,
     /// The HTTP status, where there was an answer.
@@ -139,7 +150,8 @@ macro_rules! latest {
     ($condition:literal) => {
         concat!(
             "SELECT event.position, event.event_id, event.redelivery, job.name AS job, event.destination, event.key,
-                event.sequence, event.kind, event.state, event.ambiguous, event.tries, event.created_at, event.settled_at,
+                event.sequence, event.kind, event.ambiguous,
+                CASE WHEN head.held THEN 'held' ELSE event.state END AS state, head.message, event.tries, event.created_at, event.settled_at,
                 head.position AS head, head.due_at, head.leased AND head.due_at > {now} AS leased,
                 (SELECT attempt.error FROM attempt WHERE attempt.position = event.position
                  ORDER BY attempt.id DESC LIMIT 1) AS last_error
@@ -159,7 +171,8 @@ pub(super) async fn list<DB: Dialect>(
     let rows = sql::<DB>(concat!(
         "SELECT * FROM (",
         latest!(
-            "event.state IN (SELECT wanted.value FROM {each_text}($1{json}) AS wanted)
+            "CASE WHEN head.held THEN 'held' ELSE event.state END
+                 IN (SELECT wanted.value FROM {each_text}($1{json}) AS wanted)
              AND ($2 IS NULL OR job.name = $2) AND ($3 IS NULL OR event.destination = $3)
              AND ($4 IS NULL OR event.key = $4) AND ($5 IS NULL OR event.created_at >= $5)"
         ),
@@ -200,7 +213,7 @@ pub(super) async fn story<DB: Dialect>(
         sql::<DB>("SELECT body FROM event WHERE event_id = $1 AND redelivery = 0").text(event_id).first(db);
     let Some(event) = event.await? else { return Ok(None) };
     let attempts = sql::<DB>(
-        "SELECT event.redelivery, attempt.outcome, attempt.ambiguous, attempt.status, attempt.error, attempt.answer,
+        "SELECT event.redelivery, attempt.outcome, attempt.batch, attempt.ambiguous, attempt.status, attempt.error, attempt.answer,
                 attempt.sent_at, attempt.took
          FROM event JOIN attempt ON attempt.position = event.position WHERE event.event_id = $1 ORDER BY attempt.id",
     )
@@ -217,9 +230,9 @@ fn view<DB: Dialect>(row: &DB::Row) -> Result<EventView, StoreError> {
     let state = state::<DB>(row)?;
     let is_head = rows::get::<DB, Option<i64>>(row, "head")?.is_some();
     let leased = rows::get::<DB, Option<bool>>(row, "leased")?.unwrap_or(false);
+    let event_id: String = rows::get::<DB, _>(row, "event_id")?;
     Ok(EventView {
         position: rows::get::<DB, _>(row, "position")?,
-        event_id: rows::get::<DB, _>(row, "event_id")?,
         redelivery: rows::number::<DB>(row, "redelivery")?,
         job: rows::get::<DB, _>(row, "job")?,
         destination: rows::get::<DB, _>(row, "destination")?,
@@ -230,11 +243,14 @@ fn view<DB: Dialect>(row: &DB::Row) -> Result<EventView, StoreError> {
         ambiguous: rows::get::<DB, _>(row, "ambiguous")?,
         leased,
         blocked: state == EventState::Pending && !is_head,
+        batch: rows::get::<DB, Option<String>>(row, "message")?.filter(|message| *message != event_id),
         tries: rows::number::<DB>(row, "tries")?,
         last_error: rows::get::<DB, _>(row, "last_error")?,
         created_at: rows::instant::<DB>(row, "created_at")?,
         settled_at: rows::maybe_instant::<DB>(row, "settled_at")?,
-        next_attempt_at: rows::maybe_instant::<DB>(row, "due_at")?.filter(|_| !leased),
+        next_attempt_at: rows::maybe_instant::<DB>(row, "due_at")?
+            .filter(|_| !leased && state == EventState::Pending),
+        event_id,
     })
 }
 
@@ -248,6 +264,7 @@ fn attempt<DB: Dialect>(row: &DB::Row) -> Result<AttemptView, StoreError> {
     Ok(AttemptView {
         redelivery: rows::number::<DB>(row, "redelivery")?,
         outcome: rows::get::<DB, _>(row, "outcome")?,
+        batch: rows::get::<DB, _>(row, "batch")?,
         ambiguous: rows::get::<DB, _>(row, "ambiguous")?,
         status: rows::get::<DB, _>(row, "status")?,
         error: rows::get::<DB, _>(row, "error")?,

@@ -4,6 +4,7 @@
 //! A write that must be whole is one method. Leases and due times count on the database's clock alone.
 
 mod account;
+mod claim;
 mod destination;
 mod dialect;
 mod event;
@@ -14,6 +15,7 @@ mod page;
 mod quarantine;
 mod rows;
 mod run;
+mod settle;
 mod sql_store;
 mod token;
 mod types;
@@ -33,6 +35,7 @@ use crate::domain::{
     bookmark::Bookmark,
     content::Hash,
     instant::Instant,
+    lane::Order,
     page::{PageRules, SeenRecord},
     run::{Counts, RunKind},
     sync_token::SyncToken,
@@ -116,21 +119,22 @@ pub trait Store: Debug + Send + Sync {
     /// not there yet. What is being sent is settled where it is.
     async fn readdress(&self, job: JobId, destination: &str) -> Result<u64, StoreError>;
 
-    /// Takes up to `limit` events of a destination that are due, for `ttl`, each with the next fence; fewer, or
-    /// one as a probe, or none where the destination is not well. Only a key's earliest unsettled event can be
-    /// taken. A claim whose time ran out counts as a try, and its event as ambiguous, once another takes it.
-    async fn claim_events(
+    /// Takes messages of a destination that are due, each of its events with the next fence; fewer, or one as a
+    /// probe, or none where the destination is not well. Only the first unsettled event of a lane can be taken. What
+    /// may have been received is taken as the message that it was. A claim whose time ran out counts as a try, and its
+    /// events as ambiguous, once another takes them.
+    async fn claim_messages(
         &self,
         destination: &str,
-        limit: u32,
-        ttl: Duration,
-    ) -> Result<Vec<ClaimedEvent>, StoreError>;
+        rules: &ClaimRules,
+    ) -> Result<Vec<ClaimedMessage>, StoreError>;
 
-    /// Stores an attempt, what becomes of its event, and what that says of its destination; where that takes events
-    /// again, those that wait for it are due unless something counts against them. `None`, and nothing is written, where the claim's fence was lost.
-    async fn settle_event(
+    /// Stores an attempt, what becomes of its message, and what that says of its destination; where that takes events
+    /// again, those that wait for it are due unless something counts against them. Events whose fence was lost are left
+    /// out; `None`, and nothing is written, where all are.
+    async fn settle_message(
         &self,
-        claim: &ClaimedEvent,
+        claim: &ClaimedMessage,
         attempt: &Attempt,
     ) -> Result<Option<Settled>, StoreError>;
 
@@ -156,9 +160,9 @@ pub trait Store: Debug + Send + Sync {
     /// What a person sees of the destinations that events wait for or that were ever sent something or paused, by name.
     async fn destinations(&self) -> Result<Vec<DestinationView>, StoreError>;
 
-    /// How long it takes until the next event of a destination is due, a claim of one runs out, or the
-    /// destination may be asked again; `None` where nothing waits, or a person has paused it.
-    async fn next_due(&self, destination: &str) -> Result<Option<Duration>, StoreError>;
+    /// How long it takes until the next event of a destination is due, has lingered for as long as one may, or a claim
+    /// of one runs out, or the destination may be asked again; `None` where nothing waits, or a person has paused it.
+    async fn next_due(&self, destination: &str, linger: Duration) -> Result<Option<Duration>, StoreError>;
 
     /// Keeps an account from asking until `until`; a later instant that is stored already stays.
     async fn hold_account(&self, account: &str, until: Instant, reason: &str) -> Result<(), StoreError>;
@@ -229,6 +233,8 @@ pub struct PageCommit {
     pub rules: PageRules,
     /// The destination of its events.
     pub destination: String,
+    /// What goes in order there.
+    pub order: Order,
     /// Where the walk stands behind it.
     pub bookmark: Option<Bookmark>,
     /// The source says that it is the page that was read before; any other makes the validator void.

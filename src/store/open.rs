@@ -134,6 +134,7 @@ fn sqlite_migrations() -> Migrator {
         migration(6, "reading", include_str!("../../migrations/sqlite/0006_reading.sql")),
         migration(7, "destination", include_str!("../../migrations/sqlite/0007_destination.sql")),
         migration(8, "redelivery", include_str!("../../migrations/sqlite/0008_redelivery.sql")),
+        migration(9, "message", include_str!("../../migrations/sqlite/0009_message.sql")),
     ])
 }
 
@@ -147,6 +148,7 @@ fn postgres_migrations() -> Migrator {
         migration(6, "reading", include_str!("../../migrations/postgres/0006_reading.sql")),
         migration(7, "destination", include_str!("../../migrations/postgres/0007_destination.sql")),
         migration(8, "redelivery", include_str!("../../migrations/postgres/0008_redelivery.sql")),
+        migration(9, "message", include_str!("../../migrations/postgres/0009_message.sql")),
     ])
 }
 

@@ -1,22 +1,23 @@
-//! The outbox: events in the order of their keys, claimed and settled.
+//! The outbox: events in the order of their lanes, claimed and settled.
 //!
-//! A key (destination, job, partition, record key) that has unsettled events has one row in `outbox_head`,
-//! which names the earliest of them. Only heads are claimed, so that two claims can never hold one key,
-//! events that wait behind a head cost nothing, and a key's events go out in the order in which they were stored:
-//! by sequence, redeliveries behind what waited when they were asked for.
+//! A lane (destination, job, partition, and the record's key or, where no order is kept, the event's id) that has
+//! unsettled events has one row in `outbox_head`, which names the earliest of them. Only heads are claimed, so that two
+//! claims can never hold one lane, events that wait behind a head cost nothing, and a lane's events go out in the order
+//! in which they were stored: by sequence, redeliveries behind what waited when they were asked for.
 //!
 //! Why no event is left without a head, and nothing deadlocks, on PostgreSQL (on SQLite every writing
 //! transaction is alone):
-//! - [`insert`] meets an existing head with an update, which locks it. A settlement of that key locks the
+//! - [`insert`] meets an existing head with an update, which locks it. A settlement of that lane locks the
 //!   same row first and looks for the next event in a later statement, which sees all that was committed
 //!   before the lock was got. So either the settlement sees the new event, or the insert finds the head
 //!   gone and makes it anew.
-//! - Whoever locks several heads locks them in the order of their keys: [`insert`], whose heads are all of
-//!   one job and one destination. [`settle`] and a [person's wish](super::wish) lock one. [`claim`] passes over what is
-//!   locked and waits for nobody. So no two can wait for each other.
-//! - [`settle`] locks the destination's row after its head, and where that has opened, further heads after
+//! - Whoever locks several heads locks them in the order of their lanes: [`insert`] and a
+//!   [settlement](super::settle), whose heads are all of one job and one destination, and [`readdress`]. A
+//!   [person's wish](super::wish) locks one. A [claim](super::claim) passes over what is locked and waits for nobody. So
+//!   no two can wait for each other.
+//! - A settlement locks the destination's row after its heads, and where that has opened, further heads after
 //!   it: those alone that nobody holds, so that it waits for none.
-//! - The row of an event that waits is written only by who holds its key's head. One that is settled has no head;
+//! - The row of an event that waits is written only by who holds its lane's head. One that is settled has no head;
 //!   it is written only by a person's wish, which locks it first and then waits for one head at most, to store the
 //!   redelivery. Nobody who holds a head waits for a settled row.
 
@@ -25,18 +26,16 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::{
-    Attempt, ClaimedEvent, JobId, Settled, StoreError,
-    destination::{self, Admission, Heard, Shut},
-    dialect::{Dialect, sql, without_nul},
+    JobId, StoreError,
+    destination::{self, Shut},
+    dialect::{Dialect, sql},
     rows,
     run::WHOLE,
 };
-use crate::domain::{
-    delivery::{self, Next, Tried, Verdict},
-    event::Event,
-    health::Said,
-    instant::micros_of,
-};
+use crate::domain::{event::Event, lane::Order};
+
+/// When a head is due that waits for a person.
+pub(super) const NEVER: i64 = i64::MAX;
 
 /// Stores a page's events, which are in key order, and makes heads for keys that have none. An id that is
 /// stored already is an error: it would be another change under the same name.
@@ -44,12 +43,14 @@ pub(super) async fn insert<DB: Dialect>(
     db: &mut DB::Connection,
     job: JobId,
     destination: &str,
+    order: Order,
     events: &[Event],
 ) -> Result<(), StoreError> {
     #[derive(Serialize)]
     struct New<'a> {
         id: &'a str,
         key: &'a str,
+        lane: &'a str,
         sequence: i64,
         kind: &'static str,
         body: &'a str,
@@ -60,13 +61,17 @@ pub(super) async fn insert<DB: Dialect>(
     let new = events.iter().map(|event| New {
         id: &event.id,
         key: event.key.as_str(),
+        lane: match order {
+            Order::Key => event.key.as_str(),
+            Order::None => &event.id,
+        },
         sequence: event.sequence,
         kind: event.kind.event_type(),
         body: &event.body,
     });
     sql::<DB>(
-        "INSERT INTO event (event_id, destination, job, partition, key, sequence, kind, body, created_at)
-         SELECT new.value ->> 'id', $1, $2, $3, new.value ->> 'key', CAST(new.value ->> 'sequence' AS BIGINT),
+        "INSERT INTO event (event_id, destination, job, partition, key, lane, sequence, kind, body, created_at)
+         SELECT new.value ->> 'id', $1, $2, $3, new.value ->> 'key', new.value ->> 'lane', CAST(new.value ->> 'sequence' AS BIGINT),
                 new.value ->> 'kind', new.value ->> 'body', {now}
          FROM {each}($4{json}) AS new",
     )
@@ -78,11 +83,11 @@ pub(super) async fn insert<DB: Dialect>(
     .await?;
     let ids = serde_json::to_string(&events.iter().map(|event| &event.id).collect::<Vec<_>>())?;
     sql::<DB>(
-        "INSERT INTO outbox_head (destination, job, partition, key, position, due_at)
-         SELECT event.destination, event.job, event.partition, event.key, event.position, {now}
+        "INSERT INTO outbox_head (destination, job, partition, lane, position, due_at)
+         SELECT event.destination, event.job, event.partition, event.lane, event.position, {now}
          FROM {each_text}($1{json}) AS new CROSS JOIN event
-         WHERE event.event_id = new.value ORDER BY event.key
-         ON CONFLICT (destination, job, partition, key) DO UPDATE SET position = outbox_head.position",
+         WHERE event.event_id = new.value ORDER BY event.lane
+         ON CONFLICT (destination, job, partition, lane) DO UPDATE SET position = outbox_head.position",
     )
     .bind(ids)
     .run(db)
@@ -90,216 +95,32 @@ pub(super) async fn insert<DB: Dialect>(
     Ok(())
 }
 
-pub(super) async fn claim<DB: Dialect>(
+/// Turns the heads of settled events over to the next events of their lanes, due at once, or takes them away.
+/// `settled` is a JSON list of positions.
+pub(super) async fn move_heads<DB: Dialect>(
     db: &mut DB::Connection,
-    destination: &str,
-    limit: u32,
-    ttl: Duration,
-) -> Result<Vec<ClaimedEvent>, StoreError> {
-    let (heads, is_probe) = match destination::admit::<DB>(db, destination, limit).await? {
-        Admission::None => return Ok(Vec::new()),
-        Admission::Due(room) => {
-            let heads = sql::<DB>(
-                "SELECT position FROM outbox_head WHERE destination = $1 AND due_at <= {now}
-                 ORDER BY due_at, position LIMIT $2 {skip_locked}",
-            );
-            (heads.text(destination).bind(i64::from(room)).all(db).await?, false)
-        }
-        // The one that was not tried for longest: no single event can hold a destination shut.
-        Admission::Probe => {
-            let heads = sql::<DB>(
-                "SELECT position FROM outbox_head WHERE destination = $1 AND (due_at <= {now} OR NOT leased)
-                 ORDER BY tried_at NULLS FIRST, position LIMIT 1 {skip_locked}",
-            );
-            (heads.text(destination).all(db).await?, true)
-        }
-    };
-    if heads.is_empty() || (is_probe && !destination::take_probe::<DB>(db, destination, ttl).await?) {
-        return Ok(Vec::new());
-    }
-    let positions =
-        heads.iter().map(|row| rows::get::<DB, i64>(row, "position")).collect::<Result<Vec<_>, _>>()?;
-    let positions = serde_json::to_string(&positions)?;
-
-    // A head that was leased until now: its sender may have got as far as sending.
+    settled: &str,
+) -> Result<(), StoreError> {
+    // A statement of its own after the one that locked the heads: see the top of this file.
     sql::<DB>(
-        "UPDATE event SET ambiguous = TRUE, tries = tries + 1
-         WHERE position IN (SELECT head.position FROM {each_text}($1{json}) AS claimed CROSS JOIN outbox_head AS head
-                            WHERE head.position = CAST(claimed.value AS BIGINT) AND head.leased)",
+        "UPDATE outbox_head SET due_at = {now}, leased = FALSE, held = FALSE, message = NULL, tried_at = NULL,
+            position = COALESCE(
+                (SELECT min(event.position) FROM event
+                 WHERE event.destination = outbox_head.destination AND event.job = outbox_head.job
+                   AND event.partition = outbox_head.partition AND event.lane = outbox_head.lane
+                   AND event.state = 'pending'), position)
+         WHERE position IN (SELECT CAST(settled.value AS BIGINT) FROM {each_text}($1{json}) AS settled)",
     )
-    .bind(positions.clone())
-    .run(db)
-    .await?;
-    // Read before the heads are taken: when they were tried before.
-    let claimed = sql::<DB>(
-        "SELECT event.position, event.event_id, event.job, event.body, event.spent, event.tries, head.fence + 1 AS fence,
-                head.tried_at
-         FROM {each_text}($1{json}) AS claimed CROSS JOIN outbox_head AS head CROSS JOIN event
-         WHERE head.position = CAST(claimed.value AS BIGINT) AND event.position = head.position
-         ORDER BY event.position",
-    )
-    .bind(positions.clone())
-    .all(db)
-    .await?;
-    sql::<DB>(
-        "UPDATE outbox_head SET leased = TRUE, fence = fence + 1, due_at = {now} + $2, tried_at = {now}
-         WHERE position IN (SELECT CAST(claimed.value AS BIGINT) FROM {each_text}($1{json}) AS claimed)",
-    )
-    .bind(positions)
-    .bind(micros_of(ttl))
-    .run(db)
-    .await?;
-    claimed.iter().map(|row| claimed_event::<DB>(row, destination, is_probe)).collect()
-}
-
-fn claimed_event<DB: Dialect>(
-    row: &DB::Row,
-    destination: &str,
-    is_probe: bool,
-) -> Result<ClaimedEvent, StoreError> {
-    Ok(ClaimedEvent {
-        position: rows::get::<DB, _>(row, "position")?,
-        event_id: rows::get::<DB, _>(row, "event_id")?,
-        destination: destination.to_owned(),
-        job: JobId(rows::get::<DB, _>(row, "job")?),
-        body: rows::get::<DB, _>(row, "body")?,
-        tried: Tried {
-            tries: rows::number::<DB>(row, "tries")?,
-            spent: rows::number::<DB>(row, "spent")?,
-            tried_at: rows::maybe_instant::<DB>(row, "tried_at")?,
-            is_probe,
-        },
-        fence: rows::get::<DB, _>(row, "fence")?,
-    })
-}
-
-pub(super) async fn settle<DB: Dialect>(
-    db: &mut DB::Connection,
-    claim: &ClaimedEvent,
-    attempt: &Attempt,
-) -> Result<Option<Settled>, StoreError> {
-    let held = sql::<DB>(
-        "SELECT tried_at FROM outbox_head WHERE position = $1 AND fence = $2 AND leased {for_update}",
-    )
-    .bind(claim.position)
-    .bind(claim.fence)
-    .first(db)
-    .await?;
-    let Some(held) = held else { return Ok(None) };
-    // None where it was turned over meanwhile to another destination, of which this attempt says nothing.
-    let claimed_at = rows::maybe_instant::<DB>(&held, "tried_at")?;
-    let said = Said {
-        verdict: attempt.verdict,
-        is_probe: claim.tried.is_probe,
-        claimed_at: claimed_at.unwrap_or_default(),
-        why: attempt.error.as_deref(),
-        delays: &attempt.delays,
-        random: attempt.random,
-    };
-    let Heard { before, after, at } = destination::hear::<DB>(db, &claim.destination, &said).await?;
-    let next = delivery::next(attempt.verdict, claim.tried, &before, &attempt.delays, attempt.random);
-    let ended = Ended::of(next, attempt.verdict);
-    sql::<DB>(
-        "UPDATE outbox_head SET leased = FALSE, due_at = COALESCE({now} + $2, due_at), tried_at = $3
-         WHERE position = $1",
-    )
-    .bind(claim.position)
-    .bind(ended.again_after.map(|after| if claimed_at.is_some() { micros_of(after) } else { 0 }))
-    .bind(claimed_at.map(|_| at.micros()))
+    .text(settled)
     .run(db)
     .await?;
     sql::<DB>(
-        "INSERT INTO attempt (position, fence, outcome, ambiguous, status, error, answer, sent_at, took)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+        "DELETE FROM outbox_head
+         WHERE position IN (SELECT CAST(settled.value AS BIGINT) FROM {each_text}($1{json}) AS settled)",
     )
-    .bind(claim.position)
-    .bind(claim.fence)
-    .text(ended.outcome)
-    .bind(ended.ambiguous)
-    .bind(attempt.status.map(i64::from))
-    .bind(attempt.error.as_deref().map(without_nul))
-    .text(&attempt.answer)
-    .bind(attempt.sent_at.micros())
-    .bind(micros_of(attempt.took))
+    .text(settled)
     .run(db)
     .await?;
-    let written = sql::<DB>(
-        "UPDATE event SET state = $2, spent = spent + $3, tries = tries + 1,
-            ambiguous = ambiguous OR $4,
-            settled_at = CASE WHEN $2 = 'pending' THEN NULL ELSE {now} END
-         WHERE position = $1 AND state = 'pending'",
-    )
-    .bind(claim.position)
-    .text(ended.state)
-    .bind(i64::from(ended.spent))
-    .bind(ended.ambiguous)
-    .run(db)
-    .await?;
-    if written != 1 {
-        return Err(StoreError::Inconsistent(format!("the head at {} is settled already", claim.position)));
-    }
-    if ended.again_after.is_none() {
-        move_head::<DB>(db, claim.position).await?;
-    }
-    let settled = Settled { next, before: before.condition, after: after.condition };
-    if settled.has_opened() || settled.has_recovered() {
-        destination::wake::<DB>(db, &claim.destination).await?;
-    }
-    Ok(Some(settled))
-}
-
-/// What a settlement writes.
-struct Ended {
-    outcome: &'static str,
-    state: &'static str,
-    spent: bool,
-    ambiguous: bool,
-    again_after: Option<Duration>,
-}
-
-impl Ended {
-    fn of(next: Next, verdict: Verdict) -> Self {
-        let settled =
-            |state, spent| Self { outcome: state, state, spent, ambiguous: false, again_after: None };
-        match next {
-            Next::Delivered => settled("delivered", false),
-            Next::Dead => settled("dead", true),
-            Next::Again { after, spent, ambiguous } => Self {
-                outcome: if verdict == Verdict::Refused { "refused" } else { "again" },
-                state: "pending",
-                spent,
-                ambiguous,
-                again_after: Some(after),
-            },
-        }
-    }
-}
-
-/// Turns a settled event's head over to the key's next event, due at once, or takes it away.
-pub(super) async fn move_head<DB: Dialect>(db: &mut DB::Connection, settled: i64) -> Result<(), StoreError> {
-    // A statement of its own after the one that locked the head: see the top of this file.
-    let next = sql::<DB>(
-        "SELECT event.position FROM outbox_head AS head JOIN event
-           ON event.destination = head.destination AND event.job = head.job
-          AND event.partition = head.partition AND event.key = head.key AND event.state = 'pending'
-         WHERE head.position = $1 ORDER BY event.position LIMIT 1",
-    )
-    .bind(settled)
-    .first(db)
-    .await?;
-    match next {
-        Some(row) => {
-            sql::<DB>(
-                "UPDATE outbox_head SET position = $2, due_at = {now}, leased = FALSE, tried_at = NULL
-                 WHERE position = $1",
-            )
-            .bind(settled)
-            .bind(rows::get::<DB, i64>(&row, "position")?)
-            .run(db)
-            .await?
-        }
-        None => sql::<DB>("DELETE FROM outbox_head WHERE position = $1").bind(settled).run(db).await?,
-    };
     Ok(())
 }
 
@@ -315,9 +136,9 @@ pub(super) async fn readdress<DB: Dialect>(
         "SELECT head.position FROM outbox_head AS head
          WHERE head.job = $1 AND head.partition = $2 AND head.destination <> $3
            AND NOT EXISTS (SELECT 1 FROM outbox_head AS other WHERE other.job = head.job
-                           AND other.partition = head.partition AND other.key = head.key
+                           AND other.partition = head.partition AND other.lane = head.lane
                            AND (other.destination = $3 OR other.position < head.position))
-         ORDER BY head.key {for_update}",
+         ORDER BY head.lane {for_update}",
     )
     .bind(job.0)
     .text(WHOLE)
@@ -335,14 +156,14 @@ pub(super) async fn readdress<DB: Dialect>(
              SELECT waiting.position FROM {each_text}($1{json}) AS moved
                JOIN outbox_head AS head ON head.position = CAST(moved.value AS BIGINT)
                JOIN event AS waiting ON waiting.destination = head.destination AND waiting.job = head.job
-                AND waiting.partition = head.partition AND waiting.key = head.key AND waiting.state = 'pending')",
+                AND waiting.partition = head.partition AND waiting.lane = head.lane AND waiting.state = 'pending')",
     )
     .bind(heads.clone())
     .text(destination)
     .run(db)
     .await?;
     sql::<DB>(
-        "UPDATE outbox_head SET destination = $2, tried_at = NULL,
+        "UPDATE outbox_head SET destination = $2, tried_at = NULL, message = NULL, held = FALSE,
             due_at = CASE WHEN leased THEN due_at ELSE {now} END
          WHERE position IN (SELECT CAST(moved.value AS BIGINT) FROM {each_text}($1{json}) AS moved)",
     )
@@ -356,13 +177,21 @@ pub(super) async fn readdress<DB: Dialect>(
 pub(super) async fn next_due<DB: Dialect>(
     db: &mut DB::Connection,
     destination: &str,
+    linger: Duration,
 ) -> Result<Option<Duration>, StoreError> {
-    let row = sql::<DB>("SELECT min(due_at) - {now} AS wait FROM outbox_head WHERE destination = $1")
-        .text(destination)
-        .one(db)
-        .await?;
+    let row = sql::<DB>(
+        "SELECT min(due_at) - {now} AS wait FROM outbox_head WHERE destination = $1 AND due_at < $2",
+    )
+    .text(destination)
+    .bind(NEVER)
+    .one(db)
+    .await?;
     let Some(wait) = rows::get::<DB, Option<i64>>(&row, "wait")? else { return Ok(None) };
-    let due = Duration::from_micros(u64::try_from(wait).unwrap_or(0));
+    let due = match u64::try_from(wait) {
+        Ok(wait) => Duration::from_micros(wait),
+        // What is due and was not taken lingers.
+        Err(_) => linger.saturating_sub(Duration::from_micros(wait.unsigned_abs())),
+    };
     // Where only probes are sent, nobody waits for an event to be due.
     Ok(match destination::shut_for::<DB>(db, destination).await? {
         Shut::Paused => None,

@@ -59,7 +59,7 @@ pub(super) async fn decide<DB: Dialect>(
 
     let decision = decide_page(&records, &known, &page.rules, run, account::now::<DB>(db).await?)?;
     write_records::<DB>(db, lease, &decision.writes).await?;
-    outbox::insert::<DB>(db, lease.job, &page.destination, &decision.events).await?;
+    outbox::insert::<DB>(db, lease.job, &page.destination, page.order, &decision.events).await?;
     quarantine::remove_read::<DB>(db, lease.job, &records).await?;
     let passed_over = (page.records.len() - records.len()) as u64;
     let counts = Counts { unchanged: decision.counts.unchanged + passed_over, ..decision.counts };

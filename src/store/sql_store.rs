@@ -8,10 +8,10 @@ use futures::future::BoxFuture;
 use sqlx::{Connection, Pool};
 
 use super::{
-    Attempt, ClaimedEvent, DestinationView, EventFilter, EventStory, EventView, Granted, JobId, JobLease,
-    JobRow, JobView, NewRun, NewToken, PageCommit, PageOutcome, Progress, QuarantineView, RunEnd, RunId,
-    Settled, Store, StoreError, StoredToken, Wish, account, destination, dialect::Dialect, event, job,
-    open::is_retried, outbox, page, quarantine, run, token, view, wish,
+    Attempt, ClaimRules, ClaimedMessage, DestinationView, EventFilter, EventStory, EventView, Granted, JobId,
+    JobLease, JobRow, JobView, NewRun, NewToken, PageCommit, PageOutcome, Progress, QuarantineView, RunEnd,
+    RunId, Settled, Store, StoreError, StoredToken, Wish, account, claim, destination, dialect::Dialect,
+    event, job, open::is_retried, outbox, page, quarantine, run, settle, token, view, wish,
 };
 use crate::domain::{content::Hash, instant::Instant, run::Counts, sync_token::SyncToken, version::Version};
 
@@ -208,26 +208,24 @@ impl<DB: Dialect> Store for SqlStore<DB> {
         .await
     }
 
-    async fn claim_events(
+    async fn claim_messages(
         &self,
         destination: &str,
-        limit: u32,
-        ttl: Duration,
-    ) -> Result<Vec<ClaimedEvent>, StoreError> {
-        let input = (destination.to_owned(), limit, ttl);
-        self.write(input, |db, (destination, limit, ttl)| {
-            Box::pin(outbox::claim::<DB>(db, destination, *limit, *ttl))
+        rules: &ClaimRules,
+    ) -> Result<Vec<ClaimedMessage>, StoreError> {
+        self.write((destination.to_owned(), *rules), |db, (destination, rules)| {
+            Box::pin(claim::claim::<DB>(db, destination, rules))
         })
         .await
     }
 
-    async fn settle_event(
+    async fn settle_message(
         &self,
-        claim: &ClaimedEvent,
+        claim: &ClaimedMessage,
         attempt: &Attempt,
     ) -> Result<Option<Settled>, StoreError> {
         self.write((claim.clone(), attempt.clone()), |db, (claim, attempt)| {
-            Box::pin(outbox::settle::<DB>(db, claim, attempt))
+            Box::pin(settle::settle::<DB>(db, claim, attempt))
         })
         .await
     }
@@ -264,8 +262,8 @@ impl<DB: Dialect> Store for SqlStore<DB> {
         destination::views::<DB>(&mut *self.reader().await?).await
     }
 
-    async fn next_due(&self, destination: &str) -> Result<Option<Duration>, StoreError> {
-        outbox::next_due::<DB>(&mut *self.reader().await?, destination).await
+    async fn next_due(&self, destination: &str, linger: Duration) -> Result<Option<Duration>, StoreError> {
+        outbox::next_due::<DB>(&mut *self.reader().await?, destination, linger).await
     }
 
     async fn hold_account(&self, account: &str, until: Instant, reason: &str) -> Result<(), StoreError> {

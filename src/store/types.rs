@@ -1,18 +1,20 @@
 //! What goes into the store and what comes out of it, in domain types.
 
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use secrecy::SecretString;
 use serde::Serialize;
 
 pub use crate::domain::run::RunId;
 use crate::domain::{
+    batch::{BatchRules, batch_body},
     bookmark::Bookmark,
     content::Hash,
     delivery::{Next, Tried, Verdict},
     health::{Condition, Health},
     instant::Instant,
     key::RecordKey,
+    lane::OnDead,
     run::{Counts, RunKind, RunStatus},
     sync_token::{PageTag, SyncToken},
     version::Version,
@@ -160,6 +162,49 @@ pub struct RunEnd {
     pub page_tag: Option<PageTag>,
 }
 
+/// What a claim may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClaimRules {
+    /// How many messages.
+    pub messages: u32,
+    /// For how long.
+    pub ttl: Duration,
+    /// How events go together; `None` takes each alone.
+    pub batch: Option<BatchRules>,
+    /// Whether an event that newer ones of its lane wait behind is left out.
+    pub coalesces: bool,
+}
+
+/// A message taken for sending: one event, or a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimedMessage {
+    /// Its id: that of the event that goes alone, or of the batch.
+    pub id: String,
+    /// Where it goes.
+    pub destination: String,
+    /// The job that its events came from.
+    pub job: JobId,
+    /// Its events, in order.
+    pub events: Vec<ClaimedEvent>,
+    /// What became of it before.
+    pub tried: Tried,
+    /// It was sent before, may have been received, and is repeated as it was.
+    pub is_repeat: bool,
+}
+
+impl ClaimedMessage {
+    /// The request body. Fails only where an event of a batch is not JSON.
+    pub fn body(&self) -> Result<Cow<'_, str>, serde_json::Error> {
+        match &*self.events {
+            [event] if event.event_id == self.id => Ok(Cow::Borrowed(&event.body)),
+            events => {
+                let bodies: Vec<_> = events.iter().map(|event| &*event.body).collect();
+                batch_body(&self.id, &bodies).map(Cow::Owned)
+            }
+        }
+    }
+}
+
 /// An event taken for sending.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimedEvent {
@@ -167,19 +212,13 @@ pub struct ClaimedEvent {
     pub position: i64,
     /// Its id.
     pub event_id: String,
-    /// Where it goes.
-    pub destination: String,
-    /// The job it came from.
-    pub job: JobId,
-    /// The request body.
-    pub body: String,
-    /// What became of it before.
-    pub tried: Tried,
+    /// Its body.
+    pub body: Arc<str>,
     /// Void once another claim has a later one.
     pub fence: i64,
 }
 
-/// One attempt to deliver an event.
+/// One attempt to deliver a message.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attempt {
     /// The HTTP status, where there was an answer.
@@ -196,6 +235,8 @@ pub struct Attempt {
     pub verdict: Verdict,
     /// The destination's waits between attempts.
     pub delays: Arc<[Duration]>,
+    /// What becomes of the lane of an event that is refused for good.
+    pub on_dead: OnDead,
     /// In [0, 1): spreads the next wait.
     pub random: f64,
 }
@@ -203,8 +244,10 @@ pub struct Attempt {
 /// What storing an attempt did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settled {
-    /// What becomes of the event.
+    /// What becomes of the message.
     pub next: Next,
+    /// How many of its events were still claimed by it.
+    pub events: u64,
     /// The condition of its destination before.
     pub before: Condition,
     /// And after.
@@ -283,7 +326,7 @@ pub struct JobView {
     pub pending: u64,
     /// Events delivered.
     pub delivered: u64,
-    /// Dead letters that were neither sent again nor discarded.
+    /// Dead letters that were neither sent again nor discarded, those that are held among them.
     pub dead: u64,
     /// Why the last attempt for an event that still waits failed.
     pub last_error: Option<String>,

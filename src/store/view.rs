@@ -21,6 +21,7 @@ pub(super) async fn jobs<DB: Dialect>(
             (SELECT count(*) FROM record WHERE record.job = job.id) AS stored,
             (SELECT count(*) FROM quarantine WHERE quarantine.job = job.id AND quarantine.skipped_at IS NULL) AS broken,
             (SELECT count(*) FROM event WHERE event.job = job.id AND event.state = 'pending') AS pending,
+            (SELECT count(*) FROM outbox_head WHERE outbox_head.job = job.id AND outbox_head.held) AS held,
             (SELECT count(*) FROM event WHERE event.job = job.id AND event.state = 'delivered') AS delivered,
             (SELECT count(*) FROM event WHERE event.job = job.id AND event.state = 'dead'
                AND NOT EXISTS (SELECT 1 FROM event AS later WHERE later.event_id = event.event_id
@@ -48,15 +49,16 @@ fn job_view<DB: Dialect>(row: &DB::Row) -> Result<JobView, StoreError> {
         .map(|_| rows::progress::<DB>(row))
         .transpose()?;
     let lease = lease::<DB>(row)?;
+    let held = rows::count::<DB>(row, "held")?;
     Ok(JobView {
         name: rows::get::<DB, _>(row, "name")?,
         row: rows::job::<DB>(row)?,
         progress,
         records: rows::count::<DB>(row, "stored")?,
         quarantined: rows::count::<DB>(row, "broken")?,
-        pending: rows::count::<DB>(row, "pending")?,
+        pending: rows::count::<DB>(row, "pending")?.saturating_sub(held),
         delivered: rows::count::<DB>(row, "delivered")?,
-        dead: rows::count::<DB>(row, "dead")?,
+        dead: rows::count::<DB>(row, "dead")?.saturating_add(held),
         last_error: rows::get::<DB, _>(row, "last_error")?,
         last_run: last_run::<DB>(row, lease.is_some())?,
         lease,

@@ -39,7 +39,7 @@ pub enum Granted {
     SentAgain,
 }
 
-/// The head of an event's key.
+/// The head of an event's lane.
 struct Head {
     position: i64,
     is_leased: bool,
@@ -83,7 +83,7 @@ async fn hold<DB: Dialect>(db: &mut DB::Connection, position: i64) -> Result<Hel
     for _ in 0..3 {
         let head = sql::<DB>(
             "SELECT position, leased, leased AND due_at > {now} AS is_being_sent FROM outbox_head
-             WHERE (destination, job, partition, key) = (SELECT event.destination, event.job, event.partition, event.key
+             WHERE (destination, job, partition, lane) = (SELECT event.destination, event.job, event.partition, event.lane
                     FROM event WHERE event.position = $1 AND event.state = 'pending') {for_update}",
         );
         if let Some(row) = head.bind(position).first(db).await? {
@@ -106,9 +106,16 @@ async fn hold<DB: Dialect>(db: &mut DB::Connection, position: i64) -> Result<Hel
     Err(StoreError::Inconsistent(format!("no event that can be held stands at {position}")))
 }
 
-/// Has the key's first event due at once.
+/// Has the lane's first event due at once. One that was held is judged as if it had never been tried.
 async fn hurry<DB: Dialect>(db: &mut DB::Connection, position: i64) -> Result<Granted, StoreError> {
-    sql::<DB>("UPDATE outbox_head SET due_at = {now} WHERE position = $1 AND due_at > {now}")
+    sql::<DB>(
+        "UPDATE event SET spent = 0
+         WHERE position = (SELECT head.position FROM outbox_head AS head WHERE head.position = $1 AND head.held)",
+    )
+    .bind(position)
+    .run(db)
+    .await?;
+    sql::<DB>("UPDATE outbox_head SET due_at = {now}, held = FALSE WHERE position = $1 AND due_at > {now}")
         .bind(position)
         .run(db)
         .await?;
@@ -128,21 +135,21 @@ async fn is_sent_again<DB: Dialect>(db: &mut DB::Connection, position: i64) -> R
 /// Stores a settled event once more. What may have been acted on before stays ambiguous.
 async fn send_again<DB: Dialect>(db: &mut DB::Connection, position: i64) -> Result<Granted, StoreError> {
     sql::<DB>(
-        "INSERT INTO event (event_id, redelivery, destination, job, partition, key, sequence, kind, body, ambiguous,
+        "INSERT INTO event (event_id, redelivery, destination, job, partition, key, lane, sequence, kind, body, ambiguous,
                             created_at)
-         SELECT event_id, redelivery + 1, destination, job, partition, key, sequence, kind, body, ambiguous, {now}
+         SELECT event_id, redelivery + 1, destination, job, partition, key, lane, sequence, kind, body, ambiguous, {now}
          FROM event WHERE position = $1",
     )
     .bind(position)
     .run(db)
     .await?;
     sql::<DB>(
-        "INSERT INTO outbox_head (destination, job, partition, key, position, due_at)
-         SELECT again.destination, again.job, again.partition, again.key, again.position, {now}
+        "INSERT INTO outbox_head (destination, job, partition, lane, position, due_at)
+         SELECT again.destination, again.job, again.partition, again.lane, again.position, {now}
          FROM event JOIN event AS again
            ON again.event_id = event.event_id AND again.redelivery = event.redelivery + 1
          WHERE event.position = $1
-         ON CONFLICT (destination, job, partition, key) DO UPDATE SET position = outbox_head.position",
+         ON CONFLICT (destination, job, partition, lane) DO UPDATE SET position = outbox_head.position",
     )
     .bind(position)
     .run(db)
@@ -166,7 +173,7 @@ async fn discard<DB: Dialect>(
     .run(db)
     .await?;
     if is_head {
-        outbox::move_head::<DB>(db, position).await?;
+        outbox::move_heads::<DB>(db, &format!("[{position}]")).await?;
     }
     Ok(Granted::Done)
 }

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use onlynew::{
     domain::{delivery::Verdict, health::Condition},
-    store::{ClaimedEvent, Store},
+    store::{ClaimedMessage, Store},
 };
 
 use crate::{
@@ -24,7 +24,7 @@ both!(
 );
 
 /// So many keys with one event each, all claimed, and time enough gone that what follows is later.
-async fn claims_of(store: &Arc<dyn Store>, keys: u32) -> Vec<ClaimedEvent> {
+async fn claims_of(store: &Arc<dyn Store>, keys: u32) -> Vec<ClaimedMessage> {
     let job = RunningJob::start(store, "issues").await;
     job.commit(1, (1..=keys).map(|key| record(&key.to_string(), 1, "x")).collect()).await;
     let claims = claim(store).await;
@@ -38,59 +38,62 @@ async fn an_event_that_something_counts_against_keeps_its_schedule_when_its_dest
 ) {
     let store = database.open().await;
     let claims = claims_of(&store, 4).await;
-    store.settle_event(&claims[0], &attempt(FAILED)).await.unwrap();
-    store.settle_event(&claims[1], &delivered()).await.unwrap();
+    store.settle_message(&claims[0], &attempt(FAILED)).await.unwrap();
+    store.settle_message(&claims[1], &delivered()).await.unwrap();
     let counted = claim_one(&store).await;
-    store.settle_event(&counted, &slow(FAILED)).await.unwrap();
-    store.settle_event(&claims[2], &slow(Verdict::Misplaced)).await.unwrap();
-    let opened = store.settle_event(&claims[3], &delivered()).await.unwrap().unwrap();
+    store.settle_message(&counted, &slow(FAILED)).await.unwrap();
+    store.settle_message(&claims[2], &slow(Verdict::Misplaced)).await.unwrap();
+    let opened = store.settle_message(&claims[3], &delivered()).await.unwrap().unwrap();
     assert!(opened.has_opened());
     let woken = claim_one(&store).await;
-    assert_eq!(woken.position, claims[2].position);
-    store.settle_event(&woken, &delivered()).await.unwrap();
+    assert_eq!(woken.events[0].position, claims[2].events[0].position);
+    store.settle_message(&woken, &delivered()).await.unwrap();
     assert_eq!(claim(&store).await, []);
-    assert!(store.next_due(DESTINATION).await.unwrap() > Some(Duration::from_mins(30)));
+    assert!(store.next_due(DESTINATION, Duration::ZERO).await.unwrap() > Some(Duration::from_mins(30)));
 }
 
 async fn what_was_passed_over_when_a_destination_opened_is_due_once_it_is_well(database: Database) {
     let store = database.open().await;
     let claims = claims_of(&store, 8).await;
-    store.settle_event(&claims[0], &slow(Verdict::Misplaced)).await.unwrap();
-    assert!(store.settle_event(&claims[1], &delivered()).await.unwrap().unwrap().has_opened());
+    store.settle_message(&claims[0], &slow(Verdict::Misplaced)).await.unwrap();
+    assert!(store.settle_message(&claims[1], &delivered()).await.unwrap().unwrap().has_opened());
     // As if somebody had held it at that moment.
-    let at = claims[0].position;
+    let at = claims[0].events[0].position;
     database.tamper(&format!("UPDATE outbox_head SET due_at = 9000000000000000 WHERE position = {at}")).await;
     let mut last = None;
     for claim in &claims[2..] {
         assert_eq!(self::claim(&store).await, []);
-        last = store.settle_event(claim, &delivered()).await.unwrap();
+        last = store.settle_message(claim, &delivered()).await.unwrap();
     }
     assert!(last.unwrap().has_recovered());
-    assert_eq!(claim_one(&store).await.position, at);
+    assert_eq!(claim_one(&store).await.events[0].position, at);
 }
 
 async fn what_was_begun_before_a_destination_opened_neither_shuts_it_nor_holds_it_up(database: Database) {
     let store = database.open().await;
     let claims = claims_of(&store, 4).await;
-    store.settle_event(&claims[0], &attempt(Verdict::Misplaced)).await.unwrap();
-    assert!(store.settle_event(&claims[1], &delivered()).await.unwrap().unwrap().has_opened());
-    let late = store.settle_event(&claims[2], &slow(FAILED)).await.unwrap().unwrap();
+    store.settle_message(&claims[0], &attempt(Verdict::Misplaced)).await.unwrap();
+    assert!(store.settle_message(&claims[1], &delivered()).await.unwrap().unwrap().has_opened());
+    let late = store.settle_message(&claims[2], &slow(FAILED)).await.unwrap().unwrap();
     assert_eq!(late.after, Condition::Recovering);
     let fresh = claim_one(&store).await;
-    assert_eq!(fresh.position, claims[0].position, "another one is under way since before it was opened");
+    assert_eq!(
+        fresh.events[0].position, claims[0].events[0].position,
+        "another one is under way since before it was opened"
+    );
     assert_eq!(claim(&store).await, []);
-    let failed = store.settle_event(&fresh, &slow(FAILED)).await.unwrap().unwrap();
+    let failed = store.settle_message(&fresh, &slow(FAILED)).await.unwrap().unwrap();
     assert!(failed.has_shut());
 }
 
 async fn a_wait_that_a_wrong_clock_wrote_holds_nothing(database: Database) {
     let store = database.open().await;
     let claims = claims_of(&store, 2).await;
-    store.settle_event(&claims[0], &attempt(Verdict::Wait(Duration::ZERO))).await.unwrap();
+    store.settle_message(&claims[0], &attempt(Verdict::Wait(Duration::ZERO))).await.unwrap();
     database.tamper("UPDATE destination SET not_before = 9000000000000000").await;
-    assert_eq!(store.next_due(DESTINATION).await.unwrap(), Some(Duration::ZERO));
+    assert_eq!(store.next_due(DESTINATION, Duration::ZERO).await.unwrap(), Some(Duration::ZERO));
     let again = claim_one(&store).await;
-    store.settle_event(&again, &attempt(Verdict::Misplaced)).await.unwrap();
+    store.settle_message(&again, &attempt(Verdict::Misplaced)).await.unwrap();
     database.tamper("UPDATE destination SET not_before = 9000000000000000").await;
     assert!(claim_one(&store).await.tried.is_probe);
 }

@@ -11,8 +11,9 @@ use onlynew::{
         delivery::{Next, Tried, Verdict},
         health::Condition,
         instant::Instant,
+        lane::OnDead,
     },
-    store::{Attempt, ClaimedEvent, Settled, Store},
+    store::{Attempt, ClaimRules, ClaimedMessage, Settled, Store},
 };
 
 use crate::{
@@ -54,8 +55,14 @@ pub fn attempt(verdict: Verdict) -> Attempt {
         took: Duration::from_millis(3),
         verdict,
         delays: Arc::new([Duration::ZERO; 2]),
+        on_dead: OnDead::Skip,
         random: 0.5,
     }
+}
+
+/// Takes so many events for so long, each alone.
+pub fn alone(messages: u32, ttl: Duration) -> ClaimRules {
+    ClaimRules { messages, ttl, batch: None, coalesces: false }
 }
 
 /// An attempt that delivered.
@@ -72,18 +79,18 @@ pub fn slow(verdict: Verdict) -> Attempt {
 pub const FAILED: Verdict = Verdict::Failed { ambiguous: false, at_least: None };
 
 /// The key and the sequence of a claimed event.
-fn place(claim: &ClaimedEvent) -> (String, i64) {
-    let body: serde_json::Value = serde_json::from_str(&claim.body).unwrap();
+fn place(claim: &ClaimedMessage) -> (String, i64) {
+    let body: serde_json::Value = serde_json::from_str(&claim.events[0].body).unwrap();
     (body["key"].as_str().unwrap().to_owned(), body["sequence"].as_i64().unwrap())
 }
 
 /// Claims what there is.
-pub async fn claim(store: &Arc<dyn Store>) -> Vec<ClaimedEvent> {
-    store.claim_events(DESTINATION, 10, LONG).await.unwrap()
+pub async fn claim(store: &Arc<dyn Store>) -> Vec<ClaimedMessage> {
+    store.claim_messages(DESTINATION, &alone(10, LONG)).await.unwrap()
 }
 
 /// Claims the one event that there is.
-pub async fn claim_one(store: &Arc<dyn Store>) -> ClaimedEvent {
+pub async fn claim_one(store: &Arc<dyn Store>) -> ClaimedMessage {
     let mut claims = claim(store).await;
     assert_eq!(claims.len(), 1, "{claims:?}");
     claims.remove(0)
@@ -106,7 +113,7 @@ async fn only_the_earliest_event_of_a_key_is_claimed(database: Database) {
     assert_eq!(claims.iter().map(place).collect::<Vec<_>>(), [("1".to_owned(), 1), ("2".to_owned(), 1)]);
     assert!(claims.iter().all(|claim| claim.job == job.row.id && claim.tried == Tried::default()));
     assert_eq!(claim(&store).await, []);
-    assert!(store.settle_event(&claims[0], &delivered()).await.unwrap().is_some());
+    assert!(store.settle_message(&claims[0], &delivered()).await.unwrap().is_some());
     assert_eq!(place(&claim_one(&store).await), ("1".to_owned(), 2));
     let view = store.job_view("issues").await.unwrap().unwrap();
     assert_eq!((view.pending, view.delivered, view.dead), (3, 1, 0));
@@ -142,14 +149,14 @@ async fn many_claimers_never_hold_one_key_twice_and_keep_its_order(database: Dat
     for (key, sequences) in &witness.lock().unwrap().settled {
         assert_eq!(*sequences, (1..=EVENTS).collect::<Vec<_>>(), "{key}");
     }
-    assert_eq!(one.next_due(DESTINATION).await.unwrap(), None);
+    assert_eq!(one.next_due(DESTINATION, Duration::ZERO).await.unwrap(), None);
     assert_eq!(database.number("(SELECT count(*) FROM event WHERE state = 'pending')").await, 0);
 }
 
 /// Claims and settles, well or badly, until `count` events are settled for good.
 async fn deliver_all(store: &Arc<dyn Store>, witness: &Mutex<Witness>, count: i64) {
     loop {
-        let claims = store.claim_events(DESTINATION, fastrand::u32(1..4), LONG).await.unwrap();
+        let claims = store.claim_messages(DESTINATION, &alone(fastrand::u32(1..4), LONG)).await.unwrap();
         for claim in &claims {
             let (key, sequence) = place(claim);
             let held = witness.lock().unwrap().out.insert(key.clone(), sequence);
@@ -178,7 +185,7 @@ async fn deliver_all(store: &Arc<dyn Store>, witness: &Mutex<Witness>, count: i6
                 },
                 _ => delivered(),
             };
-            assert!(store.settle_event(claim, &attempt).await.unwrap().is_some());
+            assert!(store.settle_message(claim, &attempt).await.unwrap().is_some());
         }
     }
 }
@@ -190,7 +197,8 @@ async fn events_stored_while_others_are_settled_are_not_forgotten(database: Data
     for number in 2..=40 {
         let claim = claim_one(&other).await;
         let settler = other.clone();
-        let settled = tokio::spawn(async move { settler.settle_event(&claim, &delivered()).await.unwrap() });
+        let settled =
+            tokio::spawn(async move { settler.settle_message(&claim, &delivered()).await.unwrap() });
         job.commit(number, vec![record("1", i64::from(number), "x")]).await;
         assert!(settled.await.unwrap().is_some());
     }
@@ -200,17 +208,17 @@ async fn events_stored_while_others_are_settled_are_not_forgotten(database: Data
 async fn a_claim_that_ran_out_goes_to_another_and_is_void(database: Database) {
     let (one, other) = database.open_two().await;
     job_with_events(&one, 2).await;
-    let old = one.claim_events(DESTINATION, 1, Duration::from_millis(1)).await.unwrap().remove(0);
+    let old = one.claim_messages(DESTINATION, &alone(1, Duration::from_millis(1))).await.unwrap().remove(0);
     tokio::time::sleep(Duration::from_millis(20)).await;
     let new = claim_one(&other).await;
-    assert_eq!((new.position, new.tried.spent, new.tried.tries), (old.position, 0, 1));
-    assert!(new.fence > old.fence);
+    assert_eq!((new.events[0].position, new.tried.spent, new.tried.tries), (old.events[0].position, 0, 1));
+    assert!(new.events[0].fence > old.events[0].fence);
     assert_eq!(database.number("(SELECT count(*) FROM event WHERE ambiguous)").await, 1);
 
-    assert!(one.settle_event(&old, &delivered()).await.unwrap().is_none());
+    assert!(one.settle_message(&old, &delivered()).await.unwrap().is_none());
     assert_eq!(claim(&one).await, []);
     assert_eq!(database.number("(SELECT count(*) FROM attempt)").await, 0);
-    assert!(other.settle_event(&new, &delivered()).await.unwrap().is_some());
+    assert!(other.settle_message(&new, &delivered()).await.unwrap().is_some());
     let may_have_come_twice = "(SELECT count(*) FROM event WHERE ambiguous AND state = 'delivered')";
     assert_eq!(database.number(may_have_come_twice).await, 1);
 }
@@ -218,14 +226,14 @@ async fn a_claim_that_ran_out_goes_to_another_and_is_void(database: Database) {
 async fn a_claim_that_ran_out_unnoticed_still_settles(database: Database) {
     let store = database.open().await;
     job_with_events(&store, 1).await;
-    let claims = store.claim_events(DESTINATION, 1, Duration::from_millis(1)).await.unwrap();
+    let claims = store.claim_messages(DESTINATION, &alone(1, Duration::from_millis(1))).await.unwrap();
     tokio::time::sleep(Duration::from_millis(20)).await;
-    assert!(store.settle_event(&claims[0], &delivered()).await.unwrap().is_some());
+    assert!(store.settle_message(&claims[0], &delivered()).await.unwrap().is_some());
     assert_eq!(claim(&store).await, []);
 }
 
 /// Two keys with one event each, both claimed.
-async fn two_claims(store: &Arc<dyn Store>) -> (ClaimedEvent, ClaimedEvent) {
+async fn two_claims(store: &Arc<dyn Store>) -> (ClaimedMessage, ClaimedMessage) {
     let job = job_with_events(store, 1).await;
     job.commit(2, vec![record("2", 1, "x")]).await;
     let mut claims = claim(store).await.into_iter();
@@ -237,7 +245,7 @@ async fn attempts_count_once_the_destination_took_another_event(database: Databa
     let (mut one, other) = two_claims(&store).await;
     let mut spent = Vec::new();
     let mut fail = async || {
-        let settled = store.settle_event(&one, &attempt(FAILED)).await.unwrap().unwrap();
+        let settled = store.settle_message(&one, &attempt(FAILED)).await.unwrap().unwrap();
         if settled.next != Next::Dead {
             one = claim_one(&store).await;
             spent.push((one.tried.spent, one.tried.tries));
@@ -246,7 +254,7 @@ async fn attempts_count_once_the_destination_took_another_event(database: Databa
     };
     fail().await;
     fail().await;
-    assert!(store.settle_event(&other, &delivered()).await.unwrap().is_some());
+    assert!(store.settle_message(&other, &delivered()).await.unwrap().is_some());
     fail().await;
     fail().await;
     assert_eq!(spent, [(0, 1), (0, 2), (1, 3), (1, 4)]);
@@ -260,7 +268,7 @@ async fn a_destination_that_fails_is_probed_with_one_event_after_another(databas
     job.commit(2, (2..=5).map(|key| record(&key.to_string(), 1, "x")).collect()).await;
     let mut shut = None;
     for claim in claim(&store).await {
-        shut = store.settle_event(&claim, &attempt(FAILED)).await.unwrap();
+        shut = store.settle_message(&claim, &attempt(FAILED)).await.unwrap();
     }
     let shut = shut.unwrap();
     assert!(shut.has_shut() && shut.after == Condition::Failing, "{shut:?}");
@@ -273,40 +281,40 @@ async fn a_destination_that_fails_is_probed_with_one_event_after_another(databas
         let probe = claim_one(&store).await;
         assert!(probe.tried.is_probe);
         assert_eq!(claim(&store).await, [], "one at a time");
-        store.settle_event(&probe, &attempt(FAILED)).await.unwrap();
+        store.settle_message(&probe, &attempt(FAILED)).await.unwrap();
         probed.push(place(&probe).0);
     }
     assert_eq!(probed, ["1", "2", "3", "4"], "the one that was not tried for longest");
     let probe = claim_one(&store).await;
-    let settled = store.settle_event(&probe, &delivered()).await.unwrap().unwrap();
+    let settled = store.settle_message(&probe, &delivered()).await.unwrap().unwrap();
     assert!(settled.has_opened());
     let first = claim_one(&store).await;
     assert_eq!(claim(&store).await, [], "a few at a time");
-    store.settle_event(&first, &delivered()).await.unwrap();
+    store.settle_message(&first, &delivered()).await.unwrap();
     assert_eq!(claim(&store).await.len(), 2);
 }
 
 async fn a_parked_destination_waits_and_all_that_waits_is_due_once_it_opens(database: Database) {
     let store = database.open().await;
     let (one, other) = two_claims(&store).await;
-    store.settle_event(&one, &slow(FAILED)).await.unwrap();
-    let parked = store.settle_event(&other, &slow(Verdict::Misplaced)).await.unwrap().unwrap();
+    store.settle_message(&one, &slow(FAILED)).await.unwrap();
+    let parked = store.settle_message(&other, &slow(Verdict::Misplaced)).await.unwrap().unwrap();
     assert_eq!(parked.after, Condition::Parked);
     assert_eq!(claim(&store).await, []);
-    let wait = store.next_due(DESTINATION).await.unwrap().unwrap();
+    let wait = store.next_due(DESTINATION, Duration::ZERO).await.unwrap().unwrap();
     assert!(wait > Duration::from_mins(14) && wait < Duration::from_mins(20), "{wait:?}");
     store.probe_destination(DESTINATION).await.unwrap();
-    assert_eq!(store.next_due(DESTINATION).await.unwrap(), Some(Duration::ZERO));
+    assert_eq!(store.next_due(DESTINATION, Duration::ZERO).await.unwrap(), Some(Duration::ZERO));
     let probe = claim_one(&store).await;
-    store.settle_event(&probe, &slow(Verdict::Delivered)).await.unwrap();
+    store.settle_message(&probe, &slow(Verdict::Delivered)).await.unwrap();
     assert_eq!(claim(&store).await.len(), 1, "it does not wait for its hour");
 }
 
 async fn a_probe_whose_process_died_is_sent_again(database: Database) {
     let store = database.open().await;
     let (one, _other) = two_claims(&store).await;
-    store.settle_event(&one, &attempt(Verdict::Misplaced)).await.unwrap();
-    let probe = store.claim_events(DESTINATION, 10, Duration::from_millis(1)).await.unwrap();
+    store.settle_message(&one, &attempt(Verdict::Misplaced)).await.unwrap();
+    let probe = store.claim_messages(DESTINATION, &alone(10, Duration::from_millis(1))).await.unwrap();
     assert_eq!(probe.len(), 1);
     tokio::time::sleep(Duration::from_millis(20)).await;
     assert_eq!(claim(&store).await.len(), 1);
@@ -318,7 +326,7 @@ async fn a_paused_destination_is_sent_nothing(database: Database) {
     assert!(store.pause_destination(DESTINATION, true).await.unwrap());
     assert!(!store.pause_destination(DESTINATION, true).await.unwrap());
     assert_eq!(claim(&store).await, []);
-    assert_eq!(store.next_due(DESTINATION).await.unwrap(), None);
+    assert_eq!(store.next_due(DESTINATION, Duration::ZERO).await.unwrap(), None);
     assert!(store.destinations().await.unwrap()[0].paused_at.is_some());
     assert!(store.pause_destination(DESTINATION, false).await.unwrap());
     claim_one(&store).await;
@@ -329,7 +337,7 @@ async fn a_busy_destination_is_left_alone_by_everyone(database: Database) {
     let job = job_with_events(&store, 1).await;
     let one = claim_one(&store).await;
     job.commit(2, vec![record("2", 1, "x")]).await;
-    let settled = store.settle_event(&one, &attempt(Verdict::Wait(Duration::from_mins(1)))).await.unwrap();
+    let settled = store.settle_message(&one, &attempt(Verdict::Wait(Duration::from_mins(1)))).await.unwrap();
     assert!(matches!(settled, Some(Settled { next: Next::Again { spent: false, .. }, .. })), "{settled:?}");
     assert_eq!(claim(&other_store).await, []);
     store.probe_destination(DESTINATION).await.unwrap();
@@ -343,8 +351,8 @@ async fn a_dead_letter_lets_the_next_event_of_its_key_go(database: Database) {
     let mut claims = claim(&store).await.into_iter();
     let (first, other) = (claims.next().unwrap(), claims.next().unwrap());
     // The destination has taken one, so that it is the event which is refused.
-    assert!(store.settle_event(&other, &delivered()).await.unwrap().is_some());
-    let settled = store.settle_event(&first, &attempt(Verdict::Refused)).await.unwrap().unwrap();
+    assert!(store.settle_message(&other, &delivered()).await.unwrap().is_some());
+    let settled = store.settle_message(&first, &attempt(Verdict::Refused)).await.unwrap().unwrap();
     assert_eq!(settled.next, Next::Dead);
     assert_eq!(place(&claim_one(&store).await), ("1".to_owned(), 2));
     let view = store.job_view("issues").await.unwrap().unwrap();
@@ -355,9 +363,9 @@ async fn what_is_settled_stays_settled(database: Database) {
     let store = database.open().await;
     job_with_events(&store, 1).await;
     let claim = claim_one(&store).await;
-    assert!(store.settle_event(&claim, &delivered()).await.unwrap().is_some());
+    assert!(store.settle_message(&claim, &delivered()).await.unwrap().is_some());
     for next in [delivered(), attempt(Verdict::Refused), attempt(FAILED)] {
-        assert!(store.settle_event(&claim, &next).await.unwrap().is_none());
+        assert!(store.settle_message(&claim, &next).await.unwrap().is_none());
     }
     let view = store.job_view("issues").await.unwrap().unwrap();
     assert_eq!((view.pending, view.delivered, view.dead), (0, 1, 0));
@@ -374,29 +382,32 @@ async fn a_fault_in_a_settlement_leaves_the_claim_as_it_was(database: Database) 
         ("outbox_head", "UPDATE", "NEW.position > OLD.position"),
     ] {
         database.break_on(table, operation, condition).await;
-        assert!(store.settle_event(&claim, &delivered()).await.is_err(), "{table}");
+        assert!(store.settle_message(&claim, &delivered()).await.is_err(), "{table}");
         database.mend(table).await;
         assert_eq!(self::claim(&store).await, [], "{table}");
         assert_eq!(database.number("(SELECT count(*) FROM attempt)").await, 0, "{table}");
     }
-    assert!(store.settle_event(&claim, &delivered()).await.unwrap().is_some());
+    assert!(store.settle_message(&claim, &delivered()).await.unwrap().is_some());
     assert_eq!(place(&claim_one(&store).await), ("1".to_owned(), 2));
 }
 
 async fn how_long_until_the_next_is_due_is_told(database: Database) {
     let store = database.open().await;
-    assert_eq!(store.next_due(DESTINATION).await.unwrap(), None);
+    assert_eq!(store.next_due(DESTINATION, Duration::ZERO).await.unwrap(), None);
     job_with_events(&store, 1).await;
-    assert_eq!(store.next_due(DESTINATION).await.unwrap(), Some(Duration::ZERO));
+    assert_eq!(store.next_due(DESTINATION, Duration::ZERO).await.unwrap(), Some(Duration::ZERO));
     let claim = claim_one(&store).await;
     assert!(
         store
-            .settle_event(&claim, &Attempt { delays: Arc::new([Duration::from_mins(1)]), ..attempt(FAILED) })
+            .settle_message(
+                &claim,
+                &Attempt { delays: Arc::new([Duration::from_mins(1)]), ..attempt(FAILED) }
+            )
             .await
             .unwrap()
             .is_some()
     );
-    let wait = store.next_due(DESTINATION).await.unwrap().unwrap();
+    let wait = store.next_due(DESTINATION, Duration::ZERO).await.unwrap().unwrap();
     assert!(wait <= Duration::from_mins(1) && wait > Duration::from_secs(30), "{wait:?}");
     assert_eq!(self::claim(&store).await, []);
 }
@@ -407,10 +418,10 @@ async fn destinations_do_not_see_each_other_s_events(database: Database) {
     let mut page = job.page(2, vec![record("1", 2, "x")]);
     page.destination = "elsewhere".into();
     job.commit_page(&page).await;
-    let elsewhere = store.claim_events("elsewhere", 10, LONG).await.unwrap();
+    let elsewhere = store.claim_messages("elsewhere", &alone(10, LONG)).await.unwrap();
     assert_eq!(elsewhere.iter().map(place).collect::<Vec<_>>(), [("1".to_owned(), 2)]);
     assert_eq!(place(&claim_one(&store).await), ("1".to_owned(), 1));
-    assert_eq!(store.next_due("nowhere").await.unwrap(), None);
+    assert_eq!(store.next_due("nowhere", Duration::ZERO).await.unwrap(), None);
 }
 
 async fn a_key_that_waits_at_two_destinations_moves_on_in_its_order(database: Database) {
@@ -423,9 +434,9 @@ async fn a_key_that_waits_at_two_destinations_moves_on_in_its_order(database: Da
     let mut places = Vec::new();
     for _ in 0..3 {
         moved.push(store.readdress(job.row.id, "new").await.unwrap());
-        while let Some(claim) = store.claim_events("new", 10, LONG).await.unwrap().pop() {
+        while let Some(claim) = store.claim_messages("new", &alone(10, LONG)).await.unwrap().pop() {
             places.push(place(&claim).1);
-            store.settle_event(&claim, &delivered()).await.unwrap();
+            store.settle_message(&claim, &delivered()).await.unwrap();
         }
     }
     assert_eq!((moved, places), (vec![2, 1, 0], vec![1, 2, 3]));
@@ -434,14 +445,20 @@ async fn a_key_that_waits_at_two_destinations_moves_on_in_its_order(database: Da
 async fn what_one_destination_answered_says_nothing_of_the_next_one(database: Database) {
     let store = database.open().await;
     let (waits, is_being_sent) = two_claims(&store).await;
-    store.settle_event(&waits, &slow(FAILED)).await.unwrap();
+    store.settle_message(&waits, &slow(FAILED)).await.unwrap();
     assert_eq!(store.readdress(waits.job, "new").await.unwrap(), 2);
-    let claim = async || store.claim_events("new", 10, LONG).await.unwrap();
+    let claim = async || store.claim_messages("new", &alone(10, LONG)).await.unwrap();
     let there = claim().await;
-    assert_eq!(there.iter().map(|claim| claim.position).collect::<Vec<_>>(), [waits.position]);
+    assert_eq!(
+        there.iter().map(|claim| claim.events[0].position).collect::<Vec<_>>(),
+        [waits.events[0].position]
+    );
     assert_eq!(there[0].tried.tried_at, None);
-    store.settle_event(&is_being_sent, &slow(FAILED)).await.unwrap();
+    store.settle_message(&is_being_sent, &slow(FAILED)).await.unwrap();
     let there = claim().await;
-    assert_eq!(there.iter().map(|claim| claim.position).collect::<Vec<_>>(), [is_being_sent.position]);
+    assert_eq!(
+        there.iter().map(|claim| claim.events[0].position).collect::<Vec<_>>(),
+        [is_being_sent.events[0].position]
+    );
     assert_eq!(there[0].tried.tried_at, None);
 }

@@ -74,7 +74,7 @@ async fn c02_a_fault_anywhere_in_a_page_leaves_nothing_of_it(database: Database)
         ("record", "INSERT", "NEW.key = '2'"),
         ("record", "UPDATE", "NEW.key = '2'"),
         ("event", "INSERT", "NEW.key = '2'"),
-        ("outbox_head", "INSERT", "NEW.key = '2'"),
+        ("outbox_head", "INSERT", "NEW.lane = '2'"),
         ("quarantine", "INSERT", "NEW.times = 1"),
         ("run", "UPDATE", "NEW.pages = 2"),
     ] {
@@ -114,12 +114,12 @@ async fn c26_a_value_that_comes_back_is_a_change_of_its_own(database: Database) 
     }
     let mut seen = Vec::new();
     for _ in 0..3 {
-        let claims = store.claim_events(DESTINATION, 10, LONG).await.unwrap();
+        let claims = store.claim_messages(DESTINATION, &super::store_outbox::alone(10, LONG)).await.unwrap();
         let [claim] = claims.as_slice() else { panic!("{claims:?}") };
-        let body: serde_json::Value = serde_json::from_str(&claim.body).unwrap();
-        assert_eq!(body["id"], claim.event_id.as_str());
+        let body: serde_json::Value = serde_json::from_str(&claim.body().unwrap()).unwrap();
+        assert_eq!(body["id"], claim.id.as_str());
         seen.push((body["sequence"].to_string(), body["data"]["content"].to_string()));
-        assert!(store.settle_event(claim, &super::store_outbox::delivered()).await.unwrap().is_some());
+        assert!(store.settle_message(claim, &super::store_outbox::delivered()).await.unwrap().is_some());
     }
     let expected = [("1", "\"a\""), ("2", "\"b\""), ("3", "\"a\"")];
     assert_eq!(seen, expected.map(|(sequence, content)| (sequence.to_owned(), content.to_owned())));
@@ -327,5 +327,8 @@ async fn a_large_page_is_stored_whole(database: Database) {
     let page = |version| (0..2_000).map(|key| record(&key.to_string(), version, &content)).collect();
     assert_eq!(changes(job.commit(1, page(1)).await), [2_000, 0, 0, 2_000]);
     assert_eq!(changes(job.commit(2, page(2)).await), [0, 2_000, 0, 2_000]);
-    assert_eq!(store.claim_events(DESTINATION, 5_000, LONG).await.unwrap().len(), 2_000);
+    assert_eq!(
+        store.claim_messages(DESTINATION, &super::store_outbox::alone(5_000, LONG)).await.unwrap().len(),
+        2_000
+    );
 }

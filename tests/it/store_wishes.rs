@@ -4,12 +4,12 @@ use std::{sync::Arc, time::Duration};
 
 use onlynew::{
     domain::delivery::{Next, Verdict},
-    store::{Attempt, ClaimedEvent, EventFilter, EventState, EventView, Granted, Store, Wish},
+    store::{Attempt, ClaimedMessage, EventFilter, EventState, EventView, Granted, Store, Wish},
 };
 
 use crate::{
     both,
-    store_outbox::{attempt, delivered},
+    store_outbox::{alone, attempt, delivered},
     support::{
         database::Database,
         pages::{DESTINATION, LONG, RunningJob, record},
@@ -55,18 +55,18 @@ impl Story {
         self.job.commit(self.pages, vec![record(key, i64::from(self.pages), "x")]).await;
     }
 
-    async fn claim(&self) -> Vec<ClaimedEvent> {
-        self.store.claim_events(DESTINATION, 10, LONG).await.unwrap()
+    async fn claim(&self) -> Vec<ClaimedMessage> {
+        self.store.claim_messages(DESTINATION, &alone(10, LONG)).await.unwrap()
     }
 
-    async fn claim_one(&self) -> ClaimedEvent {
+    async fn claim_one(&self) -> ClaimedMessage {
         let mut claims = self.claim().await;
         assert_eq!(claims.len(), 1, "{claims:?}");
         claims.remove(0)
     }
 
-    async fn settle(&self, claim: &ClaimedEvent, attempt: &Attempt) -> Next {
-        self.store.settle_event(claim, attempt).await.unwrap().unwrap().next
+    async fn settle(&self, claim: &ClaimedMessage, attempt: &Attempt) -> Next {
+        self.store.settle_message(claim, attempt).await.unwrap().unwrap().next
     }
 
     /// Delivers the earliest event that may be claimed, and returns its sequence.
@@ -108,8 +108,8 @@ fn in_states(states: &[EventState]) -> EventFilter {
     }
 }
 
-fn sequence(claim: &ClaimedEvent) -> i64 {
-    let body: serde_json::Value = serde_json::from_str(&claim.body).unwrap();
+fn sequence(claim: &ClaimedMessage) -> i64 {
+    let body: serde_json::Value = serde_json::from_str(&claim.events[0].body).unwrap();
     body["sequence"].as_i64().unwrap()
 }
 
@@ -139,11 +139,11 @@ async fn a_redelivery_has_the_same_id_and_bytes_and_is_a_new_row(database: Datab
     assert_eq!(story.grant(&event, Wish::Redeliver).await, Granted::Done);
 
     let again = story.listed(&[EventState::Pending]).await.remove(0);
-    assert_eq!((again.event_id.as_str(), again.redelivery, again.tries), (first.event_id.as_str(), 1, 0));
+    assert_eq!((again.event_id.as_str(), again.redelivery, again.tries), (first.id.as_str(), 1, 0));
     assert_eq!(story.grant(&again, Wish::Redeliver).await, Granted::Not(EventState::Pending));
     let second = story.claim_one().await;
-    assert_eq!((&second.event_id, &second.body), (&first.event_id, &first.body));
-    assert_ne!(second.position, first.position);
+    assert_eq!((&second.id, second.body().unwrap()), (&first.id, first.body().unwrap()));
+    assert_ne!(second.events[0].position, first.events[0].position);
     assert_eq!(database.texts("SELECT state FROM event ORDER BY position").await, ["delivered", "pending"]);
     story.settle(&second, &delivered()).await;
     let settled = story.listed(&EventState::ALL).await;
@@ -242,13 +242,14 @@ async fn a_claim_that_ran_out_is_discarded_and_its_answer_comes_too_late(databas
     let mut story = Story::new(&database).await;
     story.change("1").await;
     story.change("1").await;
-    let old = story.store.claim_events(DESTINATION, 1, Duration::from_millis(1)).await.unwrap().remove(0);
+    let old =
+        story.store.claim_messages(DESTINATION, &alone(1, Duration::from_millis(1))).await.unwrap().remove(0);
     tokio::time::sleep(Duration::from_millis(20)).await;
     let event = story.listed(&[EventState::Pending]).await.remove(0);
     assert!(!event.leased);
     assert_eq!(story.grant(&event, Wish::Discard).await, Granted::Done);
     assert!(story.listed(&[EventState::Discarded]).await[0].ambiguous, "it may have been sent");
-    assert!(story.store.settle_event(&old, &delivered()).await.unwrap().is_none());
+    assert!(story.store.settle_message(&old, &delivered()).await.unwrap().is_none());
     let next = story.claim_one().await;
     assert_eq!((sequence(&next), next.tried.tries), (2, 0), "it was not under way");
     assert_eq!(database.number("(SELECT count(*) FROM event WHERE ambiguous)").await, 1);
@@ -260,10 +261,12 @@ async fn a_claim_that_ran_out_is_either_settled_or_discarded(database: Database)
     for _ in 0..30 {
         story.change("1").await;
         story.change("1").await;
-        let claim = story.store.claim_events(DESTINATION, 1, Duration::ZERO).await.unwrap().remove(0);
+        let claim =
+            story.store.claim_messages(DESTINATION, &alone(1, Duration::ZERO)).await.unwrap().remove(0);
         tokio::time::sleep(Duration::from_millis(2)).await;
-        let (settler, position) = (settler.clone(), claim.position);
-        let settled = tokio::spawn(async move { settler.settle_event(&claim, &delivered()).await.unwrap() });
+        let (settler, position) = (settler.clone(), claim.events[0].position);
+        let settled =
+            tokio::spawn(async move { settler.settle_message(&claim, &delivered()).await.unwrap() });
         let discarded = discarder.grant(position, Wish::Discard).await.unwrap();
         match (settled.await.unwrap().is_some(), discarded) {
             (true, Granted::JustSettled | Granted::Not(EventState::Delivered)) | (false, Granted::Done) => {}
@@ -294,8 +297,11 @@ async fn a_dead_event_is_either_discarded_or_sent_again(database: Database) {
         story.change("1").await;
         story.change("other").await;
         for claim in story.claim().await.iter().rev() {
-            let verdict =
-                if claim.body.contains(r#""key":"1""#) { Verdict::Refused } else { Verdict::Delivered };
+            let verdict = if claim.events[0].body.contains(r#""key":"1""#) {
+                Verdict::Refused
+            } else {
+                Verdict::Delivered
+            };
             story.settle(claim, &attempt(verdict)).await;
         }
         dead = story.listed(&[EventState::Dead]).await.pop().unwrap();
@@ -312,7 +318,8 @@ async fn events_discarded_while_others_are_settled_leave_no_key_without_a_head(d
         let waiting = story.listed(&[EventState::Pending]).await;
         let behind = waiting.last().unwrap().position;
         let settler = settler.clone();
-        let settled = tokio::spawn(async move { settler.settle_event(&claim, &delivered()).await.unwrap() });
+        let settled =
+            tokio::spawn(async move { settler.settle_message(&claim, &delivered()).await.unwrap() });
         assert_eq!(discarder.grant(behind, Wish::Discard).await.unwrap(), Granted::Done);
         assert!(settled.await.unwrap().is_some());
         assert_eq!(story.claim().await, [], "what was discarded is not sent");
@@ -330,7 +337,8 @@ async fn events_sent_again_while_others_are_settled_are_not_forgotten(database: 
         story.change("1").await;
         let claim = story.claim_one().await;
         let settler = settler.clone();
-        let settled = tokio::spawn(async move { settler.settle_event(&claim, &delivered()).await.unwrap() });
+        let settled =
+            tokio::spawn(async move { settler.settle_message(&claim, &delivered()).await.unwrap() });
         assert_eq!(person.grant(sent.position, Wish::Redeliver).await.unwrap(), Granted::Done);
         assert!(settled.await.unwrap().is_some());
         assert_eq!(story.deliver_one().await, sent.sequence);
@@ -393,7 +401,7 @@ async fn an_event_s_story_tells_every_attempt(database: Database) {
     let claim = story.claim_one().await;
     story.settle(&claim, &delivered()).await;
     let told = story.store.event_story(&dead.event_id).await.unwrap().unwrap();
-    assert_eq!(told.body, claim.body);
+    assert_eq!(told.body, claim.body().unwrap());
     let attempts: Vec<_> =
         told.attempts.iter().map(|attempt| (attempt.redelivery, attempt.outcome.as_str())).collect();
     assert_eq!(attempts, [(0, "dead"), (1, "delivered")]);

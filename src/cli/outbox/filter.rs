@@ -81,7 +81,7 @@ impl Filter {
             Some(Since::At(at)) => Some(at),
             Some(Since::Ago(ago)) => Some(app.store.now().await?.minus(ago)),
         };
-        let open = [EventState::Pending, EventState::Dead];
+        let open = [EventState::Pending, EventState::Held, EventState::Dead];
         Ok(EventFilter {
             states: if self.state.is_empty() { open.to_vec() } else { self.state.clone() },
             job: self.job.clone(),

@@ -7,7 +7,7 @@ use crate::{
     app::App,
     cli::{Exit, Session, bad_input, table},
     outbox::naming,
-    store::{AttemptView, EventState},
+    store::{AttemptView, EventState, EventView},
 };
 
 pub(super) async fn run(session: &Session, app: &App, id: &str) -> anyhow::Result<Exit> {
@@ -15,11 +15,11 @@ pub(super) async fn run(session: &Session, app: &App, id: &str) -> anyhow::Resul
     let Some(story) = app.store.event_story(&event.event_id).await? else {
         return Err(bad_input(format!("the event `{}` is not kept any more", event.event_id)));
     };
-    let tries = if event.state == EventState::Pending { event.tries } else { 0 };
-    let headers = naming(&event.event_id, tries.saturating_add(1));
+    let headers = next_headers(app, &event);
     let mut answer = serde_json::to_value(&event)?;
     if let Some(answer) = answer.as_object_mut() {
-        let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), value.clone().into()));
+        let headers =
+            headers.iter().flatten().map(|(name, value)| ((*name).to_owned(), value.clone().into()));
         answer.insert("headers".to_owned(), Value::Object(headers.collect()));
         answer.insert("body".to_owned(), story.body.clone().into());
         answer.insert("attempts".to_owned(), story.attempts.iter().map(told).collect());
@@ -38,7 +38,14 @@ pub(super) async fn run(session: &Session, app: &App, id: &str) -> anyhow::Resul
             ("created", event.created_at.to_string()),
             ("settled", table::or_dash(event.settled_at)),
             ("next attempt", table::or_dash(event.next_attempt_at)),
-            ("next headers", headers.map(|(name, value)| format!("{name}: {value}")).join("\n")),
+            ("batch", table::or_dash(event.batch.as_ref())),
+            (
+                "next headers",
+                headers.map_or_else(
+                    || "those of the batch that it will go in".to_owned(),
+                    |headers| headers.map(|(name, value)| format!("{name}: {value}")).join("\n"),
+                ),
+            ),
             ("body", indented(&story.body)),
         ]);
         if story.attempts.is_empty() {
@@ -49,9 +56,24 @@ pub(super) async fn run(session: &Session, app: &App, id: &str) -> anyhow::Resul
     Ok(Exit::Good)
 }
 
+/// The headers of its next attempt; `None` where they will be those of a batch that is still to be made.
+fn next_headers(app: &App, event: &EventView) -> Option<[(&'static str, String); 3]> {
+    let tries = if event.state == EventState::Pending { event.tries } else { 0 };
+    let goes_in_batches = app
+        .config
+        .jobs
+        .values()
+        .any(|job| job.destination.name == event.destination && job.destination.batch.is_some());
+    match &event.batch {
+        Some(batch) => Some(naming(batch, tries.saturating_add(1))),
+        None if goes_in_batches => None,
+        None => Some(naming(&event.event_id, tries.saturating_add(1))),
+    }
+}
+
 fn told(attempt: &AttemptView) -> Value {
     json!({
-        "redelivery": attempt.redelivery, "outcome": attempt.outcome, "ambiguous": attempt.ambiguous,
+        "redelivery": attempt.redelivery, "outcome": attempt.outcome, "batch": attempt.batch, "ambiguous": attempt.ambiguous,
         "status": attempt.status, "error": attempt.error, "answer": attempt.answer, "sent_at": attempt.sent_at,
         "took_seconds": attempt.took.as_secs_f64(),
     })
@@ -61,7 +83,11 @@ fn attempts_table(attempts: &[AttemptView]) -> String {
     table::table(
         ["sent", "took", "status", "outcome", "error", "answer"],
         attempts.iter().map(|attempt| {
-            let notes = [(attempt.redelivery > 0, " (sent again)"), (attempt.ambiguous, " (ambiguous)")];
+            let notes = [
+                (attempt.redelivery > 0, " (sent again)"),
+                (attempt.batch.is_some(), " (in a batch)"),
+                (attempt.ambiguous, " (ambiguous)"),
+            ];
             let notes: String = notes.into_iter().filter_map(|(holds, note)| holds.then_some(note)).collect();
             [
                 attempt.sent_at.to_string(),

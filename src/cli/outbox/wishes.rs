@@ -143,7 +143,7 @@ const fn past(wish: Wish) -> &'static str {
 const fn message(wish: Wish, before: EventState, granted: Granted) -> &'static str {
     match (granted, wish) {
         (Granted::Done, Wish::Discard) => "discarded: it is kept and never sent",
-        (Granted::Done, _) if matches!(before, EventState::Pending) => "due at once",
+        (Granted::Done, _) if matches!(before, EventState::Pending | EventState::Held) => "due at once",
         (Granted::Done, _) => "stored to be sent again, behind what waits of its key",
         (Granted::Blocked, _) => "it waits behind an earlier event of its key: retry or discard that one",
         (Granted::BeingSent, _) => "left as it is: it is being sent; try again when its answer has come",
@@ -156,7 +156,12 @@ const fn message(wish: Wish, before: EventState, granted: Granted) -> &'static s
         }
         (Granted::Not(EventState::Delivered), _) => "left as it is: it is delivered",
         (Granted::Not(EventState::Discarded), _) => "left as it is: it was discarded",
-        (Granted::Not(EventState::Pending), _) => "left as it is: it waits to be sent anyway",
+        (Granted::Not(EventState::Superseded), _) => {
+            "left as it is: a newer event of its key was sent in its place"
+        }
+        (Granted::Not(EventState::Pending | EventState::Held), _) => {
+            "left as it is: it waits to be sent anyway"
+        }
         (Granted::Not(EventState::Dead), _) => {
             "left as it is: it is dead; `onlynew outbox retry` sends it again"
         }

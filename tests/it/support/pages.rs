@@ -10,6 +10,7 @@ use onlynew::{
         instant::Instant,
         json_path::JsonPath,
         key::RecordKey,
+        lane::Order,
         numbers::Numbers,
         page::{PageRules, SeenRecord, Silence},
         run::{Counts, RunKind},
@@ -79,6 +80,7 @@ impl RunningJob {
                 },
             },
             destination: DESTINATION.into(),
+            order: Order::Key,
             bookmark: None,
             is_unmodified: false,
         }

@@ -9,9 +9,9 @@ use onlynew::{
         content::Hash, delivery::Next, instant::Instant, run::Counts, sync_token::SyncToken, version::Version,
     },
     store::{
-        Attempt, ClaimedEvent, DestinationView, EventFilter, EventStory, EventView, Granted, JobId, JobLease,
-        JobRow, JobView, NewRun, NewToken, PageCommit, PageOutcome, Progress, QuarantineView, RunEnd, RunId,
-        Settled, Store, StoreError, StoredToken, Wish,
+        Attempt, ClaimRules, ClaimedMessage, DestinationView, EventFilter, EventStory, EventView, Granted,
+        JobId, JobLease, JobRow, JobView, NewRun, NewToken, PageCommit, PageOutcome, Progress,
+        QuarantineView, RunEnd, RunId, Settled, Store, StoreError, StoredToken, Wish,
     },
 };
 
@@ -199,10 +199,10 @@ watched! {
         store.scene.log().facts.push(Fact::Finish { status: end.status });
     };
     readdress(job: JobId, destination: &str) -> u64;
-    claim_events(destination: &str, limit: u32, ttl: Duration) -> Vec<ClaimedEvent>;
-    settle_event(claim: &ClaimedEvent, attempt: &Attempt) -> Option<Settled> => |store, settled| {
+    claim_messages(destination: &str, rules: &ClaimRules) -> Vec<ClaimedMessage>;
+    settle_message(claim: &ClaimedMessage, attempt: &Attempt) -> Option<Settled> => |store, settled| {
         if settled.is_some_and(|settled| settled.next == Next::Delivered) {
-            store.scene.log().settled.push(claim.event_id.clone());
+            store.scene.log().settled.push(claim.id.clone());
         }
     };
     events(filter: &EventFilter, limit: u32) -> Vec<EventView>;
@@ -212,7 +212,7 @@ watched! {
     probe_destination(destination: &str) -> ();
     pause_destination(destination: &str, paused: bool) -> bool;
     destinations() -> Vec<DestinationView>;
-    next_due(destination: &str) -> Option<Duration>;
+    next_due(destination: &str, linger: Duration) -> Option<Duration>;
     hold_account(account: &str, until: Instant, reason: &str) -> ();
     held_until(account: &str) -> Option<Instant>;
     quarantined(job: JobId) -> Vec<QuarantineView>;

@@ -1,0 +1,20 @@
+-- What waits for one another: the key, or the event's id where the destination keeps no order. Only the first event of
+-- a lane can be claimed.
+ALTER TABLE event ADD COLUMN lane TEXT NOT NULL DEFAULT '';
+UPDATE event SET lane = key;
+ALTER TABLE outbox_head RENAME COLUMN key TO lane;
+DROP INDEX event_waiting;
+CREATE INDEX event_waiting ON event (destination, job, partition, lane, position) WHERE state = 'pending';
+
+-- The message that the event was last sent in, for as long as it may have been received: it is repeated as it was,
+-- alone under the event's id or in a batch with the others of the same message.
+ALTER TABLE outbox_head ADD COLUMN message TEXT;
+UPDATE outbox_head SET message = (SELECT event.event_id FROM event WHERE event.position = outbox_head.position)
+WHERE leased OR (SELECT event.ambiguous FROM event WHERE event.position = outbox_head.position);
+CREATE INDEX outbox_message ON outbox_head (message) WHERE message IS NOT NULL;
+-- It was refused for good, and its lane waits for a person.
+ALTER TABLE outbox_head ADD COLUMN held INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX outbox_held ON outbox_head (job) WHERE held;
+
+-- The batch that it was an attempt for; none for an event that went alone. An outcome can also be 'split'.
+ALTER TABLE attempt ADD COLUMN batch TEXT;
