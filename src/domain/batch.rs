@@ -24,7 +24,9 @@ const ENVELOPE: u64 = 256;
 
 /// An event that may go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Waiting {
+pub struct Waiting<T> {
+    /// Which one.
+    pub of: T,
     /// The job it came from: a batch is of one job.
     pub job: i64,
     /// How many bytes its body has.
@@ -34,30 +36,30 @@ pub struct Waiting {
 }
 
 impl BatchRules {
-    /// The batches that go now, at most `most`, as indexes into `waiting`, which has the longest due first. One that
-    /// is not full goes once its first event has lingered.
-    pub fn pack(&self, waiting: &[Waiting], most: usize) -> Vec<Vec<usize>> {
-        let mut open: Vec<Open> = Vec::new();
-        let mut packed = Vec::new();
-        for (index, event) in waiting.iter().enumerate() {
-            let place = open.iter().position(|batch| waiting[batch.events[0]].job == event.job);
-            let mut batch = place.map_or_else(Open::default, |place| open.remove(place));
-            if !batch.events.is_empty() && batch.bytes.saturating_add(event.bytes) > self.room() {
-                packed.push(std::mem::take(&mut batch).events);
-            }
-            batch.events.push(index);
-            batch.bytes = batch.bytes.saturating_add(event.bytes).saturating_add(1);
-            if batch.events.len() >= self.max_events.get() as usize || batch.bytes > self.room() {
-                packed.push(batch.events);
-            } else {
-                open.push(batch);
-            }
+    /// The batches that go now, at most `most`, of events that come the longest due first. One that is not full goes
+    /// once its first event has lingered.
+    pub fn pack<T>(&self, waiting: impl IntoIterator<Item = Waiting<T>>, most: usize) -> Vec<Vec<T>> {
+        let mut open: Vec<Open<T>> = Vec::new();
+        let mut packed: Vec<Open<T>> = Vec::new();
+        for (place, Waiting { of, job, bytes, waited }) in waiting.into_iter().enumerate() {
+            let known = open.iter().position(|batch| batch.job == job).map(|place| open.remove(place));
+            let fits = |batch: &Open<T>| batch.bytes.saturating_add(bytes) <= self.room();
+            let mut batch = match known {
+                Some(batch) if fits(&batch) => batch,
+                full => {
+                    packed.extend(full);
+                    Open { place, job, waited, bytes: 0, events: Vec::new() }
+                }
+            };
+            batch.events.push(of);
+            // With the comma behind it.
+            batch.bytes = batch.bytes.saturating_add(bytes).saturating_add(1);
+            let is_full = batch.events.len() >= self.max_events.get() as usize || batch.bytes > self.room();
+            if is_full { packed.push(batch) } else { open.push(batch) }
         }
-        let lingered = |batch: &Open| waiting[batch.events[0]].waited >= self.linger;
-        packed.extend(open.into_iter().filter(lingered).map(|batch| batch.events));
-        packed.sort_unstable_by_key(|events| events[0]);
-        packed.truncate(most);
-        packed
+        packed.extend(open.into_iter().filter(|batch| batch.waited >= self.linger));
+        packed.sort_unstable_by_key(|batch| batch.place);
+        packed.into_iter().take(most).map(|batch| batch.events).collect()
     }
 
     fn room(&self) -> u64 {
@@ -66,10 +68,14 @@ impl BatchRules {
 }
 
 /// A batch that may take more.
-#[derive(Debug, Default)]
-struct Open {
-    events: Vec<usize>,
+struct Open<T> {
+    /// The place of its first event among those that wait.
+    place: usize,
+    job: i64,
+    /// For how long its first event has been due.
+    waited: Duration,
     bytes: u64,
+    events: Vec<T>,
 }
 
 /// The id of a batch of these events, in their order: `bat_` and 32 hexadecimal digits.
@@ -112,30 +118,33 @@ mod tests {
         BatchRules { max_events, max_bytes: max_bytes + ENVELOPE, linger: SECOND }
     }
 
-    fn waiting(job: i64, bytes: u64, waited: Duration) -> Waiting {
-        Waiting { job, bytes, waited }
+    /// Events of this job, bytes and time, named by their index.
+    fn pack(rules: BatchRules, waits: &[(i64, u64, Duration)], most: usize) -> Vec<Vec<usize>> {
+        let waits = waits.iter().enumerate();
+        rules.pack(waits.map(|(of, &(job, bytes, waited))| Waiting { of, job, bytes, waited }), most)
     }
 
     #[test]
     fn batches_are_full_or_have_lingered() {
-        let long = |job, bytes| waiting(job, bytes, SECOND);
-        let fresh = |job, bytes| waiting(job, bytes, Duration::ZERO);
+        let long = |job: i64, bytes: u64| (job, bytes, SECOND);
+        let fresh = |job: i64, bytes: u64| (job, bytes, Duration::ZERO);
         // what waits, most events, most bytes, most batches -> batches
-        let cases: [(Vec<Waiting>, u32, u64, usize, Vec<Vec<usize>>); 11] = [
-            (vec![], 2, 100, 9, vec![]),
-            (vec![fresh(1, 10)], 2, 100, 9, vec![]),
-            (vec![long(1, 10)], 2, 100, 9, vec![vec![0]]),
-            (vec![fresh(1, 10), fresh(1, 10)], 2, 100, 9, vec![vec![0, 1]]),
-            (vec![fresh(1, 10), fresh(1, 10), fresh(1, 10)], 2, 100, 9, vec![vec![0, 1]]),
-            (vec![long(1, 10), fresh(1, 10), fresh(1, 10)], 2, 100, 9, vec![vec![0, 1]]),
-            (vec![long(1, 10), long(2, 10), fresh(1, 10)], 3, 100, 9, vec![vec![0, 2], vec![1]]),
-            (vec![fresh(1, 60), fresh(1, 60)], 9, 100, 9, vec![vec![0]]),
-            (vec![long(1, 60), long(1, 39), long(1, 1)], 9, 100, 9, vec![vec![0, 1], vec![2]]),
-            (vec![fresh(1, 10), fresh(1, 900), long(1, 10)], 9, 100, 9, vec![vec![0], vec![1], vec![2]]),
-            (vec![long(1, 60), long(1, 60), long(1, 60)], 9, 100, 2, vec![vec![0], vec![1]]),
+        type Case<'c> = (&'c [(i64, u64, Duration)], u32, u64, usize, &'c [&'c [usize]]);
+        let cases: [Case<'_>; 11] = [
+            (&[], 2, 100, 9, &[]),
+            (&[fresh(1, 10)], 2, 100, 9, &[]),
+            (&[long(1, 10)], 2, 100, 9, &[&[0]]),
+            (&[fresh(1, 10), fresh(1, 10)], 2, 100, 9, &[&[0, 1]]),
+            (&[fresh(1, 10), fresh(1, 10), fresh(1, 10)], 2, 100, 9, &[&[0, 1]]),
+            (&[long(1, 10), fresh(1, 10), fresh(1, 10)], 2, 100, 9, &[&[0, 1]]),
+            (&[long(1, 10), long(2, 10), fresh(1, 10)], 3, 100, 9, &[&[0, 2], &[1]]),
+            (&[fresh(1, 60), fresh(1, 60)], 9, 100, 9, &[&[0]]),
+            (&[long(1, 60), long(1, 39), long(1, 1)], 9, 100, 9, &[&[0, 1], &[2]]),
+            (&[fresh(1, 10), fresh(1, 900), long(1, 10)], 9, 100, 9, &[&[0], &[1], &[2]]),
+            (&[long(1, 60), long(1, 60), long(1, 60)], 9, 100, 2, &[&[0], &[1]]),
         ];
         for (waits, max_events, max_bytes, most, expected) in cases {
-            assert_eq!(rules(max_events, max_bytes).pack(&waits, most), expected, "{waits:?}");
+            assert_eq!(pack(rules(max_events, max_bytes), waits, most), expected, "{waits:?}");
         }
     }
 
@@ -143,7 +152,7 @@ mod tests {
     fn a_body_keeps_to_the_bytes_of_its_rules() {
         let event = format!(r#"{{"job":"{}","data":"ž"}}"#, "j".repeat(64));
         let bytes = event.len() as u64;
-        let packed = rules(99, 10 * bytes).pack(&[waiting(1, bytes, SECOND); 30], 99);
+        let packed = pack(rules(99, 10 * bytes), &[(1, bytes, SECOND); 30], 99);
         let bodies = vec![event.as_str(); packed[0].len()];
         let body = batch_body(&batch_id(["evt_1"]), &bodies).unwrap();
         assert!(body.len() as u64 <= 10 * bytes + ENVELOPE && body.len() as u64 > 9 * bytes);

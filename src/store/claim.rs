@@ -19,8 +19,7 @@ use super::{
 use crate::domain::{
     batch::{Waiting, batch_id},
     delivery::Tried,
-    instant::Instant,
-    instant::micros_of,
+    instant::{Instant, micros_of},
 };
 
 /// A head that this transaction has locked.
@@ -174,8 +173,10 @@ async fn repeats<DB: Dialect>(
     let names = serde_json::to_string(&wanted.keys().collect::<Vec<_>>())?;
     let held = sql::<DB>(
         "SELECT position, message FROM outbox_head
-         WHERE message IN (SELECT wanted.value FROM {each_text}($1{json}) AS wanted) AND destination = $2
-           AND NOT (leased AND due_at > {now}) ORDER BY position {skip_locked}",
+         WHERE position IN (SELECT head.position FROM {each_text}($1{json}) AS wanted CROSS JOIN outbox_head AS head
+                            WHERE head.destination = $2 AND head.message = wanted.value
+                              AND head.message IS NOT NULL)
+           AND message IS NOT NULL AND NOT (leased AND due_at > {now}) ORDER BY position {skip_locked}",
     )
     .bind(names.clone())
     .text(destination)
@@ -189,8 +190,9 @@ async fn repeats<DB: Dialect>(
     // A statement of its own after the one that locked: it sees those that others hold.
     let whole = sql::<DB>(
         "SELECT head.message, count(*) AS count, min(event.event_id) AS event_id
-         FROM outbox_head AS head JOIN event ON event.position = head.position
-         WHERE head.message IN (SELECT wanted.value FROM {each_text}($1{json}) AS wanted) AND head.destination = $2
+         FROM {each_text}($1{json}) AS wanted CROSS JOIN outbox_head AS head CROSS JOIN event
+         WHERE head.destination = $2 AND head.message = wanted.value AND head.message IS NOT NULL
+           AND event.position = head.position
          GROUP BY head.message",
     )
     .bind(names)
@@ -242,18 +244,17 @@ async fn fresh<DB: Dialect>(
         .iter()
         .map(|row| Ok((rows::get::<DB, i64>(row, "position")?, rows::count::<DB>(row, "bytes")?)))
         .collect::<Result<BTreeMap<_, _>, StoreError>>()?;
-    let waiting: Vec<_> = free
-        .iter()
-        .map(|(_, head)| Waiting {
-            job: head.job,
-            bytes: sizes.get(&head.position).copied().unwrap_or_default(),
-            waited: head.waited,
-        })
-        .collect();
-    let packed = batch.pack(&waiting, rules.messages as usize).into_iter().map(|indexes| {
-        let mut positions: Vec<_> = indexes.iter().map(|index| free[*index].1.position).collect();
+    let waiting = free.into_iter().map(|(order, head)| Waiting {
+        of: (order, head.position),
+        job: head.job,
+        bytes: sizes.get(&head.position).copied().unwrap_or_default(),
+        waited: head.waited,
+    });
+    let packed = batch.pack(waiting, rules.messages as usize).into_iter().map(|heads| {
+        let mut positions: Vec<_> = heads.iter().map(|(_, position)| *position).collect();
         positions.sort_unstable();
-        Message { order: free[indexes[0]].0, positions, was: None, is_batch: true }
+        let order = heads.first().map_or(usize::MAX, |(order, _)| *order);
+        Message { order, positions, was: None, is_batch: true }
     });
     Ok(packed.collect())
 }

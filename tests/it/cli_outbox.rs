@@ -91,7 +91,7 @@ async fn the_list_tells_what_is_not_delivered_and_why(database: Database) {
     assert!(story.listed(&["--since", "2100-01-01T00:00:00Z"]).await.is_empty());
     assert!(story.listed(&["--reason", "423"]).await.is_empty());
     let (_, text) = story.read(&["list", "--key", "1"]).await;
-    assert_eq!(text, "no event is pending or dead here\n");
+    assert_eq!(text, "no event is pending, held or dead here\n");
     for wrong in [
         &["list", "--job", "row"][..],
         &["list", "--destination", "nn"],

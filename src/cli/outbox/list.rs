@@ -29,8 +29,12 @@ impl List {
         }
         session.answer(&json!({"events": events, "more": has_more}), || {
             let states: Vec<&str> = filter.states.iter().map(|state| state.name()).collect();
+            let states = match &*states {
+                [states @ .., last] if !states.is_empty() => format!("{} or {last}", states.join(", ")),
+                states => states.concat(),
+            };
             match (events.is_empty(), has_more) {
-                (true, _) => format!("no event is {} here", states.join(" or ")),
+                (true, _) => format!("no event is {states} here"),
                 (false, false) => events_table(events.iter()),
                 (false, true) => format!(
                     "{}\nthere are more, older than these {}: `--limit` shows them",
