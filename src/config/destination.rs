@@ -7,7 +7,8 @@ use serde_json::{Map, Value};
 use url::Url;
 
 use crate::domain::{
-    allow_private::AllowPrivate, batch::BatchRules, jwt::Algorithm, lane::Lanes, signature::SigningKey,
+    allow_private::AllowPrivate, batch::BatchRules, jwt::Algorithm, lane::Lanes, rate::Rate,
+    signature::SigningKey,
 };
 
 /// Where events go.
@@ -33,6 +34,8 @@ pub struct Destination {
     pub batch: Option<BatchRules>,
     /// Which events wait for one another.
     pub lanes: Lanes,
+    /// How many requests it may be sent; `None` is no limit.
+    pub rate_limit: Option<Rate>,
 }
 
 /// How a delivery shows who sends it: what n8n's Webhook trigger calls `Authentication`.

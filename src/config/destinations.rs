@@ -8,19 +8,25 @@ use url::Url;
 
 use super::{
     allow_private::allow_private,
+    batch::batch_rules,
     de::{Entries, Spanned},
     destination::{Destination, WebhookAuth},
+    destination_file::DestinationFile,
     error::{Problem, Problems, Span, listed},
-    file::DestinationFile,
+    lanes::lanes,
+    rate_limit::rate,
     signing::signing_keys,
     text::{TextOr, spanned},
-    values::{check_name, duration, positive_duration, web_url},
+    values::{check_name, duration, duration_up_to, positive_duration, web_url},
     webhook_auth::webhook_auth,
 };
-use crate::domain::{allow_private::AllowPrivate, delivery::DEFAULT_DELAYS, lane::Lanes};
+use crate::domain::{allow_private::AllowPrivate, delivery::DEFAULT_DELAYS};
 
 const CONCURRENCY: u32 = 4;
 const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A claim lasts four times as long, and so long waits what a process left behind that died.
+const LONGEST_TIMEOUT: Duration = Duration::from_hours(1);
 
 /// The destinations of a configuration.
 #[derive(Debug, Default)]
@@ -130,7 +136,8 @@ fn build(
     let signing_keys = signing_keys(file.signing_secret.as_ref(), problems);
     let concurrency = file.concurrency.as_ref().map_or(CONCURRENCY, |given| given.value.get());
     let timeout = match &file.timeout {
-        Some(text) => positive_duration(text, "timeout", problems),
+        Some(text) => positive_duration(text, "timeout", problems)
+            .and_then(|_| duration_up_to(text, "timeout", LONGEST_TIMEOUT, problems)),
         None => Some(TIMEOUT),
     };
     let delays = match file.retry.as_ref().and_then(|retry| retry.delays.as_ref()) {
@@ -143,6 +150,9 @@ fn build(
         }
         None => DEFAULT_DELAYS.to_vec(),
     };
+    let batch = file.batch.as_ref().and_then(|batch| batch_rules(batch, problems));
+    let lanes = lanes(file, problems);
+    let rate_limit = file.rate_limit.as_ref().and_then(|limit| rate(limit, problems));
     if problems.count() > before {
         return None;
     }
@@ -157,8 +167,9 @@ fn build(
         concurrency,
         timeout: timeout?,
         delays,
-        batch: None,
-        lanes: Lanes::default(),
+        batch,
+        lanes: lanes?,
+        rate_limit,
     })
 }
 
@@ -194,6 +205,7 @@ fn same(one: &Destination, other: &Destination) -> bool {
         && one.delays == other.delays
         && one.batch == other.batch
         && one.lanes == other.lanes
+        && one.rate_limit == other.rate_limit
         && one.signing_keys == other.signing_keys
         && one.allow_private == other.allow_private
         && identity(&one.auth) == identity(&other.auth)

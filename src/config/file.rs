@@ -1,24 +1,17 @@
 //! jobs.yaml as it is written: the types that the schema and its descriptions are derived from.
 //! The checked form that the engine uses is made of these in `resolve`.
 
-use std::{borrow::Cow, collections::BTreeMap, num::NonZeroU32};
-
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value as Json;
 
 use super::{
     connector_file::{RateLimitFile, SourceFile},
     de::{Entries, Spanned},
+    destination_file::DestinationFile,
     job::FirstRun,
-    text::{
-        AllowPrivateForm, ClaimForm, DurationForm, Literal, PathForm, SecretForm, SecretsForm, StartForm,
-        TextOr, ZoneForm,
-    },
+    text::{AllowPrivateForm, DurationForm, Literal, PathForm, SecretForm, StartForm, TextOr, ZoneForm},
 };
-use crate::domain::{
-    decide::Detect, event::ChangeKind, jwt::Algorithm, numbers::Numbers, version_field::OnMissingVersion,
-};
+use crate::domain::{decide::Detect, event::ChangeKind, numbers::Numbers, version_field::OnMissingVersion};
 
 /// What onlynew polls, and where it sends what is new.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -111,87 +104,6 @@ pub(super) enum AuthType {
     OAuth2RefreshToken,
 }
 
-/// An n8n webhook.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct DestinationFile {
-    /// The production URL of an n8n Webhook trigger: `https://HOST/webhook/PATH`.
-    pub(super) url: Spanned<String>,
-    /// The credentials that the Webhook trigger asks for.
-    pub(super) auth: Option<Spanned<WebhookAuthFile>>,
-    /// Signs deliveries by Standard Webhooks: 24 to 64 bytes in base64, with or without `whsec_` in front; or a
-    /// list of secrets while receivers change from one to the next, each of which signs. Default: no signature.
-    #[schemars(with = "Option<SecretsForm>")]
-    pub(super) signing_secret: Option<Spanned<Literal>>,
-    /// Which addresses that are not public it may be reached at, in place of the file's `allow_private`.
-    #[schemars(with = "Option<AllowPrivateForm>")]
-    pub(super) allow_private: Option<Spanned<Literal>>,
-    /// How many deliveries may be under way at once.
-    #[schemars(with = "Option<NonZeroU32>", range(min = 1, max = 256), extend("default" = 4))]
-    pub(super) concurrency: Option<Spanned<NonZeroU32>>,
-    /// How long an answer may take before the attempt counts as failed.
-    #[schemars(with = "Option<DurationForm>", extend("default" = "30s"))]
-    pub(super) timeout: Option<Spanned<String>>,
-    /// How failed deliveries are tried again.
-    pub(super) retry: Option<RetryFile>,
-}
-
-/// Credentials as n8n's Webhook trigger knows them.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct WebhookAuthFile {
-    /// The trigger's `Authentication`. Default: the one that the other keys fit.
-    pub(super) r#type: Option<Spanned<WebhookAuthType>>,
-    /// The header's name of `header`.
-    pub(super) name: Option<Spanned<String>>,
-    /// The header's value of `header`.
-    #[schemars(with = "Option<SecretForm>")]
-    pub(super) value: Option<Spanned<String>>,
-    /// The token of `bearer`.
-    #[schemars(with = "Option<SecretForm>")]
-    pub(super) token: Option<Spanned<String>>,
-    /// The user's name of `basic`.
-    #[schemars(with = "Option<SecretForm>")]
-    pub(super) username: Option<Spanned<String>>,
-    /// The password of `basic`.
-    #[schemars(with = "Option<SecretForm>")]
-    pub(super) password: Option<Spanned<String>>,
-    /// The passphrase of `jwt`, n8n's `Secret`.
-    #[schemars(with = "Option<SecretForm>")]
-    pub(super) secret: Option<Spanned<String>>,
-    /// How the tokens of `jwt` are signed.
-    #[schemars(with = "Option<Algorithm>", extend("default" = "HS256"))]
-    pub(super) algorithm: Option<Spanned<Algorithm>>,
-    /// What the tokens of `jwt` say beside `iat` and `exp`, such as `iss`.
-    #[schemars(with = "Option<BTreeMap<String, ClaimForm>>")]
-    pub(super) claims: Option<Spanned<Entries<Spanned<Json>>>>,
-}
-
-/// How deliveries show who sends them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum WebhookAuthType {
-    /// Not at all.
-    None,
-    /// n8n's `Basic Auth`.
-    Basic,
-    /// n8n's `Header Auth`.
-    Header,
-    /// n8n's `JWT Auth` with a passphrase: each attempt shows a new token, good for 5 minutes.
-    Jwt,
-    /// `Authorization: Bearer TOKEN`.
-    Bearer,
-}
-
-/// How failed deliveries are tried again.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct RetryFile {
-    /// The waits between the attempts, in order; after the last one the event is dead.
-    #[schemars(with = "Option<Vec<DurationForm>>")]
-    pub(super) delays: Option<Spanned<Vec<Spanned<String>>>>,
-}
-
 /// A stream of an account, on a schedule, towards a destination.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -277,36 +189,4 @@ pub(super) struct ChangesFile {
     /// The kinds of change that are sent. Default: all.
     #[schemars(with = "Option<Vec<ChangeKind>>")]
     pub(super) emit: Option<Spanned<Vec<Spanned<ChangeKind>>>>,
-}
-
-impl DestinationFile {
-    /// A destination of which only the URL is given.
-    pub(super) fn plain(url: Spanned<String>) -> Self {
-        Self {
-            url,
-            auth: None,
-            signing_secret: None,
-            allow_private: None,
-            concurrency: None,
-            timeout: None,
-            retry: None,
-        }
-    }
-}
-
-impl JsonSchema for TextOr<DestinationFile> {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "DestinationReference".into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let inline = generator.subschema_for::<DestinationFile>();
-        json_schema!({
-            "anyOf": [{ "title": "a destination's name or a webhook's URL", "type": "string" }, inline]
-        })
-    }
 }

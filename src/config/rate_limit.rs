@@ -1,4 +1,5 @@
-//! Rate limits as a connector, a stream or an account writes them, and the waits that answers tell of.
+//! Rate limits as a connector, a stream, an account or a destination writes them, and the waits that answers tell
+//! of.
 
 use std::sync::Arc;
 
@@ -6,11 +7,13 @@ use super::{
     account::RateLimit,
     connector_file::{InputFile, RateLimitFile, WaitFile},
     de::{Entries, Spanned},
+    destination_file::RateFile,
     error::{Problem, Problems},
     stream::WaitRule,
     template::Scope,
     values::{expression, pattern, place, positive_duration},
 };
+use crate::domain::rate::Rate;
 
 /// A quota, checked. What it does not say about answers is taken from `below`.
 pub(super) fn build(
@@ -45,6 +48,11 @@ pub(super) fn build(
         reset: reset.map(Arc::new).or_else(|| below?.reset.clone()),
         pause: pause.map(Arc::new).or_else(|| below?.pause.clone()),
     })
+}
+
+/// How many requests a destination may be sent.
+pub(super) fn rate(file: &RateFile, problems: &Problems) -> Option<Rate> {
+    Some(Rate { requests: file.requests, per: positive_duration(&file.per, "per", problems)? })
 }
 
 /// Where an answer says how long to wait.

@@ -41,6 +41,13 @@ forms! {
         "pattern": r"^\s*([0-9]+(ms|s|m|h|d|w)\s*)+$|\$\{",
         "examples": ["30s", "15m", "1h30m", "7d"],
     }
+    /// `1MB`, `512kB`.
+    SizeForm {
+        "title": "a size such as `1MB`",
+        "type": "string",
+        "pattern": r"^\s*[0-9]+ *(B|kB|KB|MB|GB|KiB|MiB)\s*$|\$\{",
+        "examples": ["512kB", "1MB", "16MB"],
+    }
     /// An IANA time zone.
     ZoneForm { "title": "an IANA time zone such as `Europe/Zagreb`", "type": "string", "examples": ["UTC", "Europe/Zagreb"] }
     /// A singular JSON path.

@@ -15,7 +15,10 @@ use super::{
     text::{Literal, spanned},
 };
 use crate::domain::{
-    json_path::JsonPath, units::parse_duration, version::VersionFormat, version_format::FormatError,
+    json_path::JsonPath,
+    units::{format_duration, parse_duration, parse_size},
+    version::VersionFormat,
+    version_format::FormatError,
 };
 
 /// A problem with a text. The message is `reason`, unless that would show what a variable holds.
@@ -49,6 +52,38 @@ pub(super) fn positive_duration(text: &Spanned<String>, what: &str, problems: &P
         return None;
     }
     Some(duration)
+}
+
+/// A duration of at most `most`.
+pub(super) fn duration_up_to(
+    text: &Spanned<String>,
+    what: &str,
+    most: Duration,
+    problems: &Problems,
+) -> Option<Duration> {
+    let duration = duration(text, problems)?;
+    if duration > most {
+        let problem = Problem::new(text.span, format!("`{what}` cannot be {}", text.quoted()));
+        problems.add(problem.expected(format!("a duration of at most `{}`", format_duration(most))));
+        return None;
+    }
+    Some(duration)
+}
+
+/// A size in bytes.
+pub(super) fn size(text: &Spanned<String>, problems: &Problems) -> Option<u64> {
+    let size = parse_size(text);
+    if size.is_none() {
+        let problem = Problem::new(text.span, format!("{} is not a size", text.quoted()));
+        let problem = problem.expected("a whole number with a unit, such as `512kB`, `1MB` or `1MiB`");
+        let bare = text.source.is_none() && text.parse::<u64>().is_ok();
+        problems.add(if bare {
+            problem.help(format!("did you mean `{0}kB` or `{0}MB`?", text.value))
+        } else {
+            problem
+        });
+    }
+    size
 }
 
 pub(super) fn path(text: &Spanned<String>, problems: &Problems) -> Option<JsonPath> {

@@ -4,8 +4,8 @@ use super::{
     credentials::{basic, check_keys},
     de::Spanned,
     destination::WebhookAuth,
+    destination_file::{WebhookAuthFile, WebhookAuthType},
     error::{Problem, Problems, Span},
-    file::{WebhookAuthFile, WebhookAuthType},
     values::{is_token, secret},
 };
 use crate::domain::jwt::OWN_CLAIMS;

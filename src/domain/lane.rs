@@ -1,5 +1,8 @@
 //! Lanes: which events of a destination wait for one another.
 
+use schemars::JsonSchema;
+use serde::Deserialize;
+
 /// How the events of a destination wait for one another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lanes {
@@ -12,7 +15,8 @@ pub struct Lanes {
 }
 
 /// What goes in order.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum Order {
     /// The events of one key.
     #[default]
@@ -22,7 +26,8 @@ pub enum Order {
 }
 
 /// What becomes of a lane whose first event is refused for good.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum OnDead {
     /// It goes on with the next.
     #[default]

@@ -28,6 +28,7 @@ pub mod mac;
 pub mod numbers;
 pub mod order;
 pub mod page;
+pub mod rate;
 pub mod repeat;
 pub mod retry_after;
 pub mod run;

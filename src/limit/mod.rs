@@ -11,3 +11,4 @@ mod steady;
 
 pub use bucket::{Ask, Held, LONGEST_WAIT, Limits};
 pub use clock::SystemClock;
+pub(crate) use steady::Steady;

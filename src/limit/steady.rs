@@ -8,9 +8,9 @@ use std::{
 
 use crate::domain::{clock::Clock, instant::Instant};
 
-/// The time that has passed on a [`Clock`], for governor and for gates.
+/// The time that has passed on a [`Clock`], for governor, gates and paces.
 #[derive(Clone, Debug)]
-pub(super) struct Steady {
+pub(crate) struct Steady {
     clock: Arc<dyn Clock>,
     read: Arc<Mutex<Reading>>,
 }
@@ -22,13 +22,13 @@ struct Reading {
 }
 
 impl Steady {
-    pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
         let reading = Reading { last: clock.now(), elapsed: Duration::ZERO };
         Self { clock, read: Arc::new(Mutex::new(reading)) }
     }
 
     /// What has passed since this clock was made.
-    pub(super) fn elapsed(&self) -> Duration {
+    pub(crate) fn elapsed(&self) -> Duration {
         let mut reading = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.clock.now();
         reading.elapsed = reading.elapsed.saturating_add(now.since(reading.last));

@@ -6,6 +6,8 @@
 mod credential;
 mod dispatcher;
 mod headers;
+#[cfg_attr(not(test), expect(dead_code, reason = "the dispatcher asks it next"))]
+mod pace;
 mod sender;
 
 pub use dispatcher::{Dispatcher, Drained};

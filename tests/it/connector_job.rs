@@ -260,6 +260,7 @@ impl Draft {
             delays: Vec::new(),
             batch: None,
             lanes: Lanes::default(),
+            rate_limit: None,
         };
         let job = Job {
             name: "orders".into(),

@@ -1,6 +1,6 @@
 //! Good configurations: what is written comes out, what is left out has its default.
 
-use std::{fs, path::Path, sync::Arc, time::Duration};
+use std::{fs, num::NonZeroU32, path::Path, sync::Arc, time::Duration};
 
 use onlynew::{
     config::{
@@ -13,12 +13,15 @@ use onlynew::{
         template::{Template, template_value},
     },
     domain::{
+        batch::BatchRules,
         decide::Detect,
         delivery::DEFAULT_DELAYS,
         event::ChangeKind,
         fires::Schedule,
         instant::Instant,
+        lane::{Lanes, OnDead, Order},
         numbers::Numbers,
+        rate::Rate,
         version::{Version, VersionFormat},
         version_field::OnMissingVersion,
     },
@@ -129,6 +132,43 @@ jobs:
     let WebhookAuth::Header { name, value: key } = &issues.destination.auth else { panic!() };
     assert_eq!((name.as_str(), key.expose_secret()), ("X-Token", "n8n-do-not-show-me"));
     assert_eq!(issues.destination.delays, [Duration::from_secs(5), Duration::from_secs(90)]);
+}
+
+#[test]
+fn a_destination_says_how_its_events_go_out() {
+    let destination = |keys: &str| {
+        let yaml = SHORTEST.replace(
+            "https://n8n.example.com/webhook/issues",
+            &format!("{{url: 'https://n8n.example.com/webhook/issues'{keys}}}"),
+        );
+        Arc::clone(&job(&yaml, "issues").destination)
+    };
+    let plain = destination("");
+    assert_eq!((plain.batch, plain.lanes, plain.rate_limit), (None, Lanes::default(), None));
+    let events = |count| NonZeroU32::new(count).expect("some");
+    assert_eq!(
+        destination(", batch: {}").batch,
+        Some(BatchRules { max_events: events(100), max_bytes: 1_000_000, linger: Duration::from_secs(1) })
+    );
+    assert_eq!(
+        destination(", batch: {max_events: 1000, max_bytes: 16MB, linger: 0s}").batch,
+        Some(BatchRules { max_events: events(1_000), max_bytes: 16_000_000, linger: Duration::ZERO })
+    );
+    assert_eq!(
+        destination(", batch: {max_bytes: 1kB, linger: 5m}").batch.map(|batch| batch.max_bytes),
+        Some(1_000)
+    );
+    let lanes = |order, on_dead, coalesces| Lanes { order, on_dead, coalesces };
+    assert_eq!(destination(", order: key, on_dead: skip, coalesce: none").lanes, Lanes::default());
+    assert_eq!(destination(", on_dead: hold, coalesce: latest").lanes, lanes(Order::Key, OnDead::Hold, true));
+    assert_eq!(
+        destination(", order: none, on_dead: skip, coalesce: none").lanes,
+        lanes(Order::None, OnDead::Skip, false)
+    );
+    assert_eq!(
+        destination(", rate_limit: {requests: 10, per: 1s}, timeout: 1h").rate_limit,
+        Some(Rate { requests: events(10), per: Duration::from_secs(1) })
+    );
 }
 
 #[test]
