@@ -113,6 +113,9 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
+    /// What waits, most events, most bytes, most batches, and the batches of it.
+    type Case<'c> = (&'c [(i64, u64, Duration)], u32, u64, usize, &'c [&'c [usize]]);
+
     fn rules(max_events: u32, max_bytes: u64) -> BatchRules {
         let max_events = NonZeroU32::new(max_events).unwrap();
         BatchRules { max_events, max_bytes: max_bytes + ENVELOPE, linger: SECOND }
@@ -128,8 +131,6 @@ mod tests {
     fn batches_are_full_or_have_lingered() {
         let long = |job: i64, bytes: u64| (job, bytes, SECOND);
         let fresh = |job: i64, bytes: u64| (job, bytes, Duration::ZERO);
-        // what waits, most events, most bytes, most batches -> batches
-        type Case<'c> = (&'c [(i64, u64, Duration)], u32, u64, usize, &'c [&'c [usize]]);
         let cases: [Case<'_>; 11] = [
             (&[], 2, 100, 9, &[]),
             (&[fresh(1, 10)], 2, 100, 9, &[]),

@@ -8,17 +8,12 @@ use std::{
     time::Duration,
 };
 
-use governor::{
-    Quota, RateLimiter,
-    middleware::NoOpMiddleware,
-    state::{InMemoryState, NotKeyed},
-};
 use tokio::sync::MutexGuard;
 
-use super::steady::Steady;
+use super::{pace::Pace, steady::Steady};
 use crate::{
     config::account::{Account, RateLimit},
-    domain::{backoff::jittered, clock::Clock, instant::Instant},
+    domain::{backoff::jittered, clock::Clock, instant::Instant, rate::Rate},
 };
 
 /// The longest wait that a run sits out; for a longer one it gives its worker back.
@@ -71,15 +66,6 @@ struct Bucket {
     line: tokio::sync::Mutex<()>,
 }
 
-/// Governor keeps the pace, but cannot be asked without taking; two buckets have to let a request through
-/// in the same instant, so that it is remembered here when the next cell is free.
-#[derive(Debug)]
-struct Pace {
-    period: Duration,
-    limiter: RateLimiter<NotKeyed, InMemoryState, Steady, NoOpMiddleware<Duration>>,
-    free_at: Mutex<Duration>,
-}
-
 /// One bucket of a request that is to be admitted.
 struct Turn<'a> {
     name: &'a str,
@@ -127,7 +113,7 @@ impl Limits {
             // A gate may have shut while the last bucket was waited for. The places in line keep everybody
             // else from taking in between.
             let is_open = |turn: &Turn<'_>| turn.opens_in(&self.time).is_zero();
-            if turns.iter().all(is_open) && turns.iter().all(|turn| turn.take(&self.time)) {
+            if turns.iter().all(is_open) && turns.iter().all(Turn::take) {
                 return Ok(());
             }
         }
@@ -182,12 +168,12 @@ impl Limits {
 impl Turn<'_> {
     /// How long the gate and the pace keep everybody.
     fn opens_in(&self, time: &Steady) -> Duration {
-        let pace = self.pace.as_ref().map_or(Duration::ZERO, |pace| pace.wait(time));
+        let pace = self.pace.as_ref().map_or(Duration::ZERO, |pace| pace.wait());
         self.bucket.shut_for(time).max(pace)
     }
 
-    fn take(&self, time: &Steady) -> bool {
-        self.pace.as_ref().is_none_or(|pace| pace.take(time))
+    fn take(&self) -> bool {
+        self.pace.as_ref().is_none_or(|pace| pace.take())
     }
 }
 
@@ -199,45 +185,14 @@ impl Bucket {
 
     /// The bucket's pace. Where two inline accounts share a bucket, the slower limit holds for both.
     fn pace(&self, limit: &RateLimit, time: &Steady) -> Option<Arc<Pace>> {
-        let period = period_of(limit);
+        let rate = Rate { requests: limit.requests, per: limit.per };
         let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
-        if pace.as_ref().is_none_or(|pace| pace.period < period) {
-            // One cell a period (G1): a burst of the whole quota would admit it twice in one period.
-            let quota = Quota::with_period(period)?;
-            let limiter = RateLimiter::direct_with_clock(quota, time.clone());
-            let free_at = pace.as_ref().map(|pace| pace.free_at()).unwrap_or_default();
-            *pace = Some(Arc::new(Pace { period, limiter, free_at: Mutex::new(free_at) }));
+        if pace.as_ref().is_none_or(|pace| pace.period() < rate.period()) {
+            let slower = Pace::on(rate, time)?.after(pace.as_deref());
+            *pace = Some(Arc::new(slower));
         }
         pace.clone()
     }
-}
-
-impl Pace {
-    fn free_at(&self) -> Duration {
-        *self.free_at.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn wait(&self, time: &Steady) -> Duration {
-        self.free_at().saturating_sub(time.elapsed())
-    }
-
-    /// Takes the cell; `false` where it is not free.
-    fn take(&self, time: &Steady) -> bool {
-        let taken = self.limiter.check();
-        let now = time.elapsed();
-        let free_at = match &taken {
-            Ok(()) => now.saturating_add(self.period),
-            Err(early) => now.saturating_add(early.wait_time_from(now)),
-        };
-        *self.free_at.lock().unwrap_or_else(PoisonError::into_inner) = free_at;
-        taken.is_ok()
-    }
-}
-
-/// The time between two requests, rounded up, so that rounding never lets one more in.
-fn period_of(limit: &RateLimit) -> Duration {
-    let nanos = limit.per.as_nanos().div_ceil(u128::from(limit.requests.get()));
-    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
 
 /// Clocks count in microseconds: a shorter wait would end before its time.

@@ -7,8 +7,9 @@
 
 mod bucket;
 mod clock;
+mod pace;
 mod steady;
 
 pub use bucket::{Ask, Held, LONGEST_WAIT, Limits};
 pub use clock::SystemClock;
-pub(crate) use steady::Steady;
+pub use pace::Pace;

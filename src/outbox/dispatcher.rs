@@ -5,7 +5,7 @@
 //! settlement under an older fence is refused. A claim is one request: the halves of a batch that is split are claimed
 //! anew. What a crash leaves behind becomes claimable when its lease runs out.
 
-use std::{collections::HashMap, num::NonZeroU32, sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -14,11 +14,13 @@ use super::sender::{Sender, Sent};
 use crate::{
     config::destination::Destination,
     domain::{
+        batch::BatchRules,
         clock::Clock,
         delivery::{self, Answer, Next, Verdict},
         instant::Instant,
         lane::OnDead,
     },
+    limit::Pace,
     store::{Attempt, ClaimRules, ClaimedMessage, JobId, Settled, Store, StoreError},
 };
 
@@ -40,6 +42,8 @@ pub struct Dispatcher {
     clock: Arc<dyn Clock>,
     destination: Arc<Destination>,
     sender: Arc<Sender>,
+    /// How often it may be sent something; `None` as often as there is.
+    pace: Option<Pace>,
 }
 
 /// What a drain did.
@@ -73,7 +77,8 @@ impl Dispatcher {
         destination: Arc<Destination>,
     ) -> Result<Self, reqwest::Error> {
         let sender = Arc::new(Sender::new(&destination)?);
-        Ok(Self { store, clock, destination, sender })
+        let pace = destination.rate_limit.and_then(|rate| Pace::new(rate, Arc::clone(&clock)));
+        Ok(Self { store, clock, destination, sender, pace })
     }
 
     /// Delivers until `stop`, waking at once when `fresh` changes. What is under way is brought to its end.
@@ -81,7 +86,7 @@ impl Dispatcher {
         let mut sending = JoinSet::new();
         while !stop.is_cancelled() {
             fresh.mark_unchanged();
-            let wait = match self.fill(&mut sending).await {
+            let wait = match self.fill(&mut sending, self.destination.batch).await {
                 Ok(wait) => wait,
                 Err(error) => {
                     tracing::error!(destination = %self.destination.name, %error, "the store failed; deliveries wait");
@@ -99,17 +104,25 @@ impl Dispatcher {
     }
 
     /// Delivers until nothing is due, until the destination is plainly not answering, or until `stop`.
-    /// What is under way is brought to its end even where the store fails; that is then the error.
+    /// What is under way is brought to its end even where the store fails; that is then the error. No batch
+    /// lingers: all that could join it is there.
     pub async fn drain(&self, stop: &CancellationToken) -> Result<Drained, StoreError> {
         let mut drained = Drained::default();
         let mut failed = None;
         let mut in_a_row = 0;
         let mut is_busy = false;
         let mut sending = JoinSet::new();
+        let batch = self.destination.batch.map(|batch| BatchRules { linger: Duration::ZERO, ..batch });
         loop {
             let hopeless = in_a_row >= HOPELESS.saturating_mul(self.destination.concurrency);
             if !(hopeless || is_busy || failed.is_some() || stop.is_cancelled()) {
-                failed = self.fill(&mut sending).await.err();
+                let filled = self.fill(&mut sending, batch).await;
+                if filled.is_ok() && sending.is_empty() && self.is_paced().await? {
+                    let wait = self.pace.as_ref().map_or(Duration::ZERO, Pace::wait);
+                    let _ = stop.run_until_cancelled(self.clock.sleep(wait)).await;
+                    continue;
+                }
+                failed = filled.err();
             }
             let Some(outcome) = sending.join_next().await else { break };
             match outcome.map_err(|_| StoreError::Database(sqlx::Error::WorkerCrashed)).flatten() {
@@ -130,22 +143,60 @@ impl Dispatcher {
         failed.map_or(Ok(drained), Err)
     }
 
-    /// Starts as many sends as there is room for. Returns how long nothing more can be due.
-    async fn fill(&self, sending: &mut JoinSet<Result<Outcome, StoreError>>) -> Result<Duration, StoreError> {
-        let busy = u32::try_from(sending.len()).unwrap_or(u32::MAX);
-        let Some(room) = self.destination.concurrency.checked_sub(busy).and_then(NonZeroU32::new) else {
-            return Ok(IDLE_LOOK);
-        };
+    /// Whether something is due that only the pace keeps back.
+    async fn is_paced(&self) -> Result<bool, StoreError> {
+        if self.pace.as_ref().is_none_or(|pace| pace.wait().is_zero()) {
+            return Ok(false);
+        }
+        let due = self.store.next_due(&self.destination.name, Duration::ZERO).await?;
+        Ok(due.is_some_and(|due| due.is_zero()))
+    }
+
+    /// Starts as many sends as there is room for. Returns how long nothing more can be sent.
+    async fn fill(
+        &self,
+        sending: &mut JoinSet<Result<Outcome, StoreError>>,
+        batch: Option<BatchRules>,
+    ) -> Result<Duration, StoreError> {
+        loop {
+            let busy = u32::try_from(sending.len()).unwrap_or(u32::MAX);
+            let room = self.destination.concurrency.saturating_sub(busy);
+            let wait = self.pace.as_ref().map_or(Duration::ZERO, Pace::wait);
+            if room == 0 || !wait.is_zero() {
+                return Ok(if room == 0 { IDLE_LOOK } else { wait });
+            }
+            // Under a pace one at a time, each counted once there is something to send.
+            let most = if self.pace.is_some() { 1 } else { room };
+            let started = self.start(most, batch, sending).await?;
+            if started > 0 && self.pace.as_ref().is_some_and(Pace::take) {
+                continue;
+            }
+            // Where nothing is to be had, the end of what is under way is what changes that, or that one has lingered.
+            if started == most || (started == 0 && batch.is_none() && !sending.is_empty()) {
+                return Ok(IDLE_LOOK);
+            }
+            let linger = batch.map_or(Duration::ZERO, |batch| batch.linger);
+            let wait = self.store.next_due(&self.destination.name, linger).await?.unwrap_or(IDLE_LOOK);
+            return Ok(wait.clamp(SHORTEST_LOOK, IDLE_LOOK));
+        }
+    }
+
+    /// Starts to send as many messages as are to be had, `most` at most; returns how many.
+    async fn start(
+        &self,
+        most: u32,
+        batch: Option<BatchRules>,
+        sending: &mut JoinSet<Result<Outcome, StoreError>>,
+    ) -> Result<u32, StoreError> {
         let rules = ClaimRules {
-            messages: room.get(),
+            messages: most,
             ttl: lease(&self.destination),
-            batch: self.destination.batch,
+            batch,
             coalesces: self.destination.lanes.coalesces,
         };
         let claimed_at = self.clock.now();
         let claims = self.store.claim_messages(&self.destination.name, &rules).await?;
-        let full = claims.len() == usize::try_from(room.get()).unwrap_or(usize::MAX);
-        let none = claims.is_empty();
+        let claimed = u32::try_from(claims.len()).unwrap_or(u32::MAX);
         for claim in claims {
             sending.spawn(deliver(
                 Arc::clone(&self.store),
@@ -156,13 +207,7 @@ impl Dispatcher {
                 claimed_at,
             ));
         }
-        // Where nothing is to be had, the end of what is under way is what changes that.
-        if full || (none && !sending.is_empty()) {
-            return Ok(IDLE_LOOK);
-        }
-        let linger = self.destination.batch.map_or(Duration::ZERO, |batch| batch.linger);
-        let wait = self.store.next_due(&self.destination.name, linger).await?.unwrap_or(IDLE_LOOK);
-        Ok(wait.clamp(SHORTEST_LOOK, IDLE_LOOK))
+        Ok(claimed)
     }
 
     fn tell(&self, outcome: &Result<Result<Outcome, StoreError>, tokio::task::JoinError>) {

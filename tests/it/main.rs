@@ -38,6 +38,7 @@ mod delivery_headers;
 mod floors;
 mod histories;
 mod quarantine;
+mod store_batches;
 mod store_destination;
 mod store_jobs;
 mod store_open;

@@ -213,7 +213,7 @@ async fn a_gate_that_shuts_while_another_bucket_is_waited_for_counts_as_well() {
 #[test]
 fn a_period_is_rounded_up_so_that_its_cells_fit() {
     let limit = account("a", 3, SECOND).rate_limit.unwrap();
-    assert!(3 * period_of(&limit) >= SECOND);
+    assert!(3 * Rate { requests: limit.requests, per: limit.per }.period() >= SECOND);
 }
 
 #[tokio::test]
