@@ -40,6 +40,8 @@ pub(super) struct DestinationFile {
     pub(super) retry: Option<RetryFile>,
     /// Sends several events in one request, as `{"batch_id", "job", "events": […]}`, at most one of each key.
     /// Default: each event is a request of its own, whose body is the event.
+    #[serde(default)]
+    #[schemars(with = "BatchFile")]
     pub(super) batch: Option<Spanned<BatchFile>>,
     /// Which events wait for one another.
     #[schemars(with = "Option<Order>", extend("default" = "key"))]
