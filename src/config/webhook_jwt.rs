@@ -66,6 +66,7 @@ fn unfit(text: &Spanned<String>, key: &str, algorithm: Algorithm, error: KeyErro
         KeyError::NotPem => {
             problem.expected("a private key in PEM, best as `\"${file:/run/secrets/key.pem}\"`")
         }
+        KeyError::Escaped => problem.expected("line breaks, or spaces in their place"),
         KeyError::Public => problem.expected("the private key that belongs to it"),
         KeyError::Encrypted => {
             problem.help("`openssl pkcs8 -topk8 -nocrypt -in KEY.pem` writes it without its passphrase")

@@ -105,6 +105,9 @@ pub enum KeyError {
     /// No block of PEM stands in it.
     #[error("is not a private key in PEM")]
     NotPem,
+    /// It was written on one line.
+    #[error("has `\\n` where its lines end")]
+    Escaped,
     /// It is what the receiver needs.
     #[error("is a public key or a certificate")]
     Public,
@@ -136,6 +139,9 @@ impl Key {
         let is = |what: &str| pem.contains(what);
         if !is("-----BEGIN ") {
             return Err(KeyError::NotPem);
+        }
+        if is("\\n") {
+            return Err(KeyError::Escaped);
         }
         if is("ENCRYPTED") {
             return Err(KeyError::Encrypted);
@@ -245,6 +251,7 @@ mod tests {
             ("", KeyError::NotPem),
             ("hush", KeyError::NotPem),
             ("-----BEGIN DH PARAMETERS-----\nAA==\n-----END DH PARAMETERS-----", KeyError::NotPem),
+            (&RSA.replace('\n', "\\n"), KeyError::Escaped),
             (RSA_PUBLIC, KeyError::Public),
             (P256_SEC1, KeyError::Sec1),
             (P256_ENCRYPTED, KeyError::Encrypted),
