@@ -128,7 +128,7 @@ impl<'a> Checker<'a> {
             };
             let named = Named { key: Some(&key.text), index: None, span: key.span };
             if value.is_null() && !value.damaged {
-                if is_required || (others.is_some() && !is_nullable(property)) {
+                if is_required || !is_nullable(property) {
                     let mut problem = Problem::new(key.span, format!("`{}` is empty", key.text));
                     if let Some(expected) = self.expected(property) {
                         problem = problem.expected(expected);

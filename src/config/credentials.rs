@@ -318,9 +318,9 @@ pub(super) fn check_keys(
     for (key, place) in present {
         if !required.contains(key) && !optional.contains(key) {
             let problem = Problem::new(*place, format!("`{key}` does nothing with the type `{kind}`"));
-            problems.add(match required {
-                [] => problem,
-                required => problem.expected(listed(required.iter().chain(optional).copied())),
+            problems.add(match (required, optional) {
+                ([], []) => problem,
+                _ => problem.expected(listed(required.iter().chain(optional).copied())),
             });
         }
     }

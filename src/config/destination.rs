@@ -7,8 +7,7 @@ use serde_json::{Map, Value};
 use url::Url;
 
 use crate::domain::{
-    allow_private::AllowPrivate, batch::BatchRules, jwt::Algorithm, lane::Lanes, rate::Rate,
-    signature::SigningKey,
+    allow_private::AllowPrivate, batch::BatchRules, jwt::Key, lane::Lanes, rate::Rate, signature::SigningKey,
 };
 
 /// Where events go.
@@ -63,10 +62,8 @@ pub enum WebhookAuth {
     },
     /// `Authorization: Bearer …` with a token that is made for each attempt.
     Jwt {
-        /// How it is signed.
-        algorithm: Algorithm,
-        /// The passphrase that it is signed with.
-        secret: SecretString,
+        /// What it is signed with.
+        key: Key,
         /// What it says beside `iat` and `exp`.
         claims: Map<String, Value>,
     },

@@ -40,6 +40,8 @@ pub(super) struct DestinationFile {
     pub(super) retry: Option<RetryFile>,
     /// Sends several events in one request, as `{"batch_id", "job", "events": […]}`, at most one of each key.
     /// Default: each event is a request of its own, whose body is the event.
+    #[serde(default)]
+    #[schemars(with = "BatchFile")]
     pub(super) batch: Option<Spanned<BatchFile>>,
     /// Which events wait for one another.
     #[schemars(with = "Option<Order>", extend("default" = "key"))]
@@ -111,9 +113,12 @@ pub(super) struct WebhookAuthFile {
     /// The password of `basic`.
     #[schemars(with = "Option<SecretForm>")]
     pub(super) password: Option<Spanned<String>>,
-    /// The passphrase of `jwt`, n8n's `Secret`.
+    /// The passphrase of `jwt`, n8n's `Secret`, for the algorithms `HS…`.
     #[schemars(with = "Option<SecretForm>")]
     pub(super) secret: Option<Spanned<String>>,
+    /// The private key of `jwt` in PEM, for the other algorithms. n8n gets the public key that belongs to it.
+    #[schemars(with = "Option<SecretForm>")]
+    pub(super) private_key: Option<Spanned<String>>,
     /// How the tokens of `jwt` are signed.
     #[schemars(with = "Option<Algorithm>", extend("default" = "HS256"))]
     pub(super) algorithm: Option<Spanned<Algorithm>>,
@@ -132,7 +137,7 @@ pub(super) enum WebhookAuthType {
     Basic,
     /// n8n's `Header Auth`.
     Header,
-    /// n8n's `JWT Auth` with a passphrase: each attempt shows a new token, good for 5 minutes.
+    /// n8n's `JWT Auth`: each attempt shows a new token, good for 5 minutes.
     Jwt,
     /// `Authorization: Bearer TOKEN`.
     Bearer,

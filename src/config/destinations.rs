@@ -218,9 +218,9 @@ fn identity(auth: &WebhookAuth) -> Vec<String> {
         WebhookAuth::Bearer { token } => vec!["bearer", token.expose_secret()],
         WebhookAuth::Basic { username, password } => vec!["basic", username, password.expose_secret()],
         WebhookAuth::Header { name, value } => vec!["header", name, value.expose_secret()],
-        WebhookAuth::Jwt { algorithm, secret, claims } => {
+        WebhookAuth::Jwt { key, claims } => {
             let claims = serde_json::to_string(claims).unwrap_or_default();
-            return vec![format!("jwt {algorithm:?}"), secret.expose_secret().to_owned(), claims];
+            return vec!["jwt".to_owned(), key.identity(), claims];
         }
     };
     parts.into_iter().map(str::to_owned).collect()

@@ -39,6 +39,7 @@ mod text;
 mod tree;
 mod values;
 mod webhook_auth;
+mod webhook_jwt;
 
 use std::{cell::RefCell, collections::BTreeMap, path::Path, sync::Arc};
 

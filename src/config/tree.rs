@@ -346,7 +346,9 @@ fn mask_line(text: &str, span: Span, problems: &Problems) {
     let at = span.range().start.min(text.len());
     let start = text.get(..at).and_then(|before| before.rfind('\n')).map_or(0, |newline| newline + 1);
     let line = text.get(start..).unwrap_or_default().lines().next().unwrap_or_default();
-    for name in ["token", "password", "username", "key", "secret", "signing_secret", "value", "auth"] {
+    for name in
+        ["token", "password", "username", "key", "secret", "private_key", "signing_secret", "value", "auth"]
+    {
         let mut from = 0;
         while let Some(found) = line.get(from..).and_then(|rest| rest.find(name)) {
             let before = line.get(..from + found).unwrap_or_default();

@@ -7,8 +7,8 @@ use super::{
     destination_file::{WebhookAuthFile, WebhookAuthType},
     error::{Problem, Problems, Span},
     values::{is_token, secret},
+    webhook_jwt::jwt,
 };
-use crate::domain::jwt::OWN_CLAIMS;
 
 impl WebhookAuthType {
     const fn name(self) -> &'static str {
@@ -28,7 +28,7 @@ impl WebhookAuthType {
             Self::Header => (&["name", "value"], &[]),
             Self::Bearer => (&["token"], &[]),
             Self::Basic => (&["username", "password"], &[]),
-            Self::Jwt => (&["secret"], &["algorithm", "claims"]),
+            Self::Jwt => (&[], &["secret", "private_key", "algorithm", "claims"]),
         }
     }
 }
@@ -48,6 +48,7 @@ pub(super) fn webhook_auth(
         ("username", place(&given.username)),
         ("password", place(&given.password)),
         ("secret", place(&given.secret)),
+        ("private_key", place(&given.private_key)),
         ("algorithm", given.algorithm.as_ref().map(|algorithm| algorithm.span)),
         ("claims", given.claims.as_ref().map(|claims| claims.span)),
     ];
@@ -59,7 +60,7 @@ pub(super) fn webhook_auth(
         None if has(&["value", "name"]) => WebhookAuthType::Header,
         None if has(&["token"]) => WebhookAuthType::Bearer,
         None if has(&["username", "password"]) => WebhookAuthType::Basic,
-        None if has(&["secret", "algorithm", "claims"]) => WebhookAuthType::Jwt,
+        None if has(&["secret", "private_key", "algorithm", "claims"]) => WebhookAuthType::Jwt,
         None => {
             if whole {
                 problems.add(
@@ -97,21 +98,6 @@ pub(super) fn webhook_auth(
                 value: secret(given.value.as_ref()?, "value", problems)?,
             })
         }
-        WebhookAuthType::Jwt => jwt(given, problems),
+        WebhookAuthType::Jwt => jwt(span, given, problems),
     }
-}
-
-fn jwt(given: &WebhookAuthFile, problems: &Problems) -> Option<WebhookAuth> {
-    let before = problems.count();
-    let secret = secret(given.secret.as_ref()?, "secret", problems);
-    let claims: Vec<_> = given.claims.iter().flat_map(|claims| claims.iter()).collect();
-    for (name, _) in claims.iter().filter(|(name, _)| OWN_CLAIMS.contains(&name.as_str())) {
-        let message = format!("`claims` cannot set `{}`: each attempt has a new token", name.shown());
-        problems
-            .add(Problem::new(name.span, message).help("a token is good for 5 minutes from its attempt on"));
-    }
-    let claims = claims.into_iter().map(|(name, value)| (name.value.clone(), value.value.clone())).collect();
-    let algorithm = given.algorithm.as_ref().map(|algorithm| algorithm.value).unwrap_or_default();
-    let secret = secret.filter(|_| problems.count() == before)?;
-    Some(WebhookAuth::Jwt { algorithm, secret, claims })
 }

@@ -1,21 +1,11 @@
 //! HMAC (RFC 2104) over a text in parts, by SHA-2: what deliveries are signed with.
 
 use hmac::{Hmac, KeyInit, Mac};
-use sha2::{Sha256, Sha384, Sha512};
+use sha2::Sha256;
 
 /// HMAC-SHA256, 32 bytes.
 pub fn hmac_sha256(key: &[u8], parts: &[&[u8]]) -> Vec<u8> {
     hmac::<Hmac<Sha256>>(key, parts)
-}
-
-/// HMAC-SHA384, 48 bytes.
-pub fn hmac_sha384(key: &[u8], parts: &[&[u8]]) -> Vec<u8> {
-    hmac::<Hmac<Sha384>>(key, parts)
-}
-
-/// HMAC-SHA512, 64 bytes.
-pub fn hmac_sha512(key: &[u8], parts: &[&[u8]]) -> Vec<u8> {
-    hmac::<Hmac<Sha512>>(key, parts)
 }
 
 #[expect(clippy::expect_used, reason = "HMAC takes keys of any length")]

@@ -5,10 +5,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use reqwest::RequestBuilder;
 use secrecy::{ExposeSecret, SecretString};
 
-use crate::{
-    config::destination::WebhookAuth,
-    domain::{instant::Instant, jwt::mint},
-};
+use crate::{config::destination::WebhookAuth, domain::instant::Instant};
 
 /// What one attempt shows.
 pub(super) enum Credential<'a> {
@@ -26,9 +23,9 @@ impl<'a> Credential<'a> {
             WebhookAuth::Bearer { token } => Self::Bearer(token.clone()),
             WebhookAuth::Basic { username, password } => Self::Basic { username, password },
             WebhookAuth::Header { name, value } => Self::Header { name, value },
-            WebhookAuth::Jwt { algorithm, secret, claims } => {
-                let token = mint(*algorithm, secret.expose_secret().as_bytes(), claims, now);
-                Self::Bearer(SecretString::from(token))
+            // Without a token the receiver refuses, and the event waits.
+            WebhookAuth::Jwt { key, claims } => {
+                key.mint(claims, now).map_or(Self::None, |token| Self::Bearer(SecretString::from(token)))
             }
         }
     }
