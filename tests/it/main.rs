@@ -41,6 +41,7 @@ mod quarantine;
 mod store_batches;
 mod store_destination;
 mod store_jobs;
+mod store_lanes;
 mod store_open;
 mod store_outbox;
 mod store_pages;
