@@ -19,6 +19,7 @@ Facts about it, found by trying and by reading its source:
   its data as text in the "flatted" form: an array in which each string inside a container is an index.
 """
 
+import hashlib
 import http.cookiejar
 import json
 import os
@@ -96,6 +97,7 @@ class N8n:
         entry = cache / N8N / "node_modules" / "n8n" / "bin" / "n8n"
         self._command = [node, entry, "start"]
         self._log = logs / "n8n.log"
+        self._postgres_url = postgres_url
         self.program = None
         self._opener = urllib.request.build_opener(
             # No proxy of the machine stands between us and loopback.
@@ -106,6 +108,24 @@ class N8n:
 
     def start(self):
         self.program = Program("n8n", self._command, self._log, self._env, self._env["HOME"])
+
+    def hold_migrations(self):
+        """Has n8n's next start wait before it migrates its tables, until the returned program is ended.
+
+        Another n8n on the same database holds the same lock while it migrates.
+        """
+        lock = int.from_bytes(hashlib.sha256(b"public:").digest()[:4], signed=True)
+        statements = [
+            # Without it the server would sleep on after psql has ended.
+            "SET client_connection_check_interval = '200ms'",
+            f"SELECT 'held', pg_advisory_lock(1005, {lock})",
+            "SELECT pg_sleep(300)",
+        ]
+        options = [part for statement in statements for part in ("-c", statement)]
+        log = self._log.with_name("migrations.log")
+        holder = Program("psql", ["psql", "--no-psqlrc", self._postgres_url, *options], log)
+        wait_for("the lock on n8n's migrations", lambda: "held" in log.read_text(), 30, holder)
+        return holder
 
     def stop(self):
         """SIGTERM: it lets what it runs end."""

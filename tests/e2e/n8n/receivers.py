@@ -25,6 +25,7 @@ SOON = {"delays": ["200ms", "400ms"]}
 # TO ENABLE once onlynew does not take for deliveries, or for refusals, what n8n answers while it starts: 200 "n8n is
 # starting up. Please wait" and 404 "Cannot POST". Until then nothing is let through before n8n is ready.
 WHILE_STARTING = False
+STARTING = b"n8n is starting up. Please wait"
 # n8n takes 16 MB unless N8N_PAYLOAD_SIZE_MAX says otherwise.
 TOO_LARGE = 17 * 1024 * 1024
 
@@ -152,10 +153,10 @@ class Receivers(Deliveries):
             return all(self.engine.destination(name)["condition"] == "failing" for name in MODES)
 
         wait_for("all three to be given up for now", failing, 30, self.engine.program, every=0.5)
-        self.n8n.start()
         if WHILE_STARTING:
-            self.n8n.wait_until_listening(120)
-            self.proxy.shut = False
+            self._asked_while_starting()
+        else:
+            self.n8n.start()
         self.n8n.wait_until_up(120)
         self.proxy.shut = False
         self.wait_taken(*MODES, seconds=120)
@@ -164,6 +165,22 @@ class Receivers(Deliveries):
         attempts = self.engine.event(self.lost_event)["attempts"]
         ambiguous = any(attempt["ambiguous"] for attempt in attempts)
         check(ambiguous, f"the answer to {self.lost_event} was lost, and no attempt says so: {attempts}")
+
+    def _asked_while_starting(self):
+        say("while n8n waits for its tables, it answers 200 to everything and runs nothing")
+        migrations = self.n8n.hold_migrations()
+        try:
+            self.n8n.start()
+            self.n8n.wait_until_listening(120)
+            self.proxy.shut = False
+
+            def all_misled():
+                misled = self.proxy.exchanges(lambda exchange: exchange.answer == STARTING)
+                return {exchange.path for exchange in misled} == {f"/webhook/{name}" for name in MODES}
+
+            wait_for("n8n to say to all three that it is starting", all_misled, 30, self.engine.program)
+        finally:
+            migrations.clean_up()
 
     def _forged(self):
         say("deliveries whose signature is wrong, or too old, are refused by the workflow")
