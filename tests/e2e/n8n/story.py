@@ -6,6 +6,9 @@ Customers are created and changed between polls that overlap. onlynew is killed 
 poll, in the middle of its deliveries, and while an answer of n8n was on its way. In the end n8n itself is asked
 what it ran: every change once, with the right data, in order; no unchanged record again; and twice only the
 events whose answer was lost on the way, with the same id and the same bytes.
+
+Then come parts with an onlynew and a source of their own and the same n8n (receivers.py, batches.py): receivers that
+are not there yet, refuse, or are restarted. For every workflow n8n's executions are compared with onlynew's outbox.
 """
 
 import argparse
