@@ -4,43 +4,11 @@ import json
 import os
 import subprocess
 
-from localstripe import KEY
 from processes import Program, StoryError, check, say, tail
 
 # How long a delivery may wait for n8n's answer. A claim's lease is at least four times as long, and after a
 # SIGKILL what was claimed is only sent again when that lease has run out: short, so that the story is.
 DELIVERY_TIMEOUT = "10s"
-
-# Both jobs read all they may again at each poll: the customers by walking them whole, since Stripe does not say
-# when one was changed, and the events by a window that reaches back over what was read before.
-JOBS = """\
-version: 1
-{store}
-accounts:
-  local:
-    connector: stripe
-    auth: {{type: basic, username: "{key}", password: ""}}
-    with: {{base_url: "http://127.0.0.1:{source_port}/v1"}}
-destinations:
-  n8n:
-    url: http://127.0.0.1:{destination_port}/webhook/onlynew-changes
-    timeout: {timeout}
-jobs:
-  customers:
-    account: local
-    stream: customers
-    every: 2s
-    first_run: emit
-    destination: n8n
-  events:
-    account: local
-    stream: events
-    every: 3s
-    window: {{lookback: 30s}}
-    first_run: baseline
-    destination: n8n
-"""
-
 
 def build(repository):
     """Builds the release binary and returns its path, wherever this machine's cargo puts it.
@@ -62,34 +30,26 @@ def build(repository):
 
 
 class Engine:
-    def __init__(self, binary, folder, logs, source_port, destination_port, store_url=None):
+    def __init__(self, binary, folder, logs, jobs):
+        """Its folder is made here; `jobs` is the text of its jobs.yaml."""
         self._binary = binary
         self._folder = folder
         self._logs = logs
         self._starts = 0
         self.program = None
         folder.mkdir()
-        (folder / "jobs.yaml").write_text(
-            JOBS.format(
-                # Without a word the store is SQLite, in the folder that onlynew is started in.
-                store=f"store: {store_url}" if store_url else "",
-                key=KEY,
-                source_port=source_port,
-                destination_port=destination_port,
-                timeout=DELIVERY_TIMEOUT,
-            )
-        )
+        (folder / "jobs.yaml").write_text(jobs)
 
     def start(self):
         """`onlynew run`, with a log of its own for each start."""
         self._starts += 1
-        log = self._logs / f"onlynew-run-{self._starts}.log"
+        log = self._logs / f"{self._folder.name}-run-{self._starts}.log"
         self.program = Program("onlynew run", [self._binary, "run"], log, self._env(), self._folder)
 
     def call(self, *arguments, seconds=120):
         """Runs a command that ends by itself and must end well; returns its standard output."""
         name = "onlynew " + " ".join(arguments)
-        log = self._logs / f"onlynew-{arguments[0]}.log"
+        log = self._logs / f"{self._folder.name}-{arguments[0]}.log"
         with log.open("ab") as errors:
             try:
                 done = subprocess.run(
@@ -106,6 +66,22 @@ class Engine:
         output = done.stdout.decode(errors="replace")
         check(done.returncode == 0, f"`{name}` ended with {done.returncode}\n{output}\n{tail(log)}")
         return output
+
+    def events(self, **filters):
+        """`onlynew outbox list`: all events that fit, oldest first."""
+        options = [part for name, value in filters.items() for part in (f"--{name}", value)]
+        listed = json.loads(self.call("outbox", "list", *options, "--limit", "100000", "--json"))
+        check(not listed["more"], f"`onlynew outbox list {' '.join(options)}` has more than 100000 events")
+        return listed["events"]
+
+    def event(self, event_id):
+        """`onlynew outbox show`: one event with its body and its attempts."""
+        return json.loads(self.call("outbox", "show", event_id, "--json"))
+
+    def destination(self, name):
+        """What `onlynew outbox destinations` says of one."""
+        told = json.loads(self.call("outbox", "destinations", "--json"))["destinations"]
+        return next(one for one in told if one["destination"] == name)
 
     def sync(self, job):
         """`onlynew sync JOB --json`: its summary is the last line it prints."""

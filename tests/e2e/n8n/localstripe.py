@@ -30,6 +30,36 @@ from processes import Program, StoryError, free_port, wait_for
 
 KEY = "sk_test_12345"
 
+# Both jobs read all they may again at each poll: the customers by walking them whole, since Stripe does not say
+# when one was changed, and the events by a window that reaches back over what was read before.
+JOBS = """\
+version: 1
+{store}
+accounts:
+  local:
+    connector: stripe
+    auth: {{type: basic, username: "{key}", password: ""}}
+    with: {{base_url: "http://127.0.0.1:{source_port}/v1"}}
+destinations:
+  n8n:
+    url: http://127.0.0.1:{destination_port}/webhook/onlynew-changes
+    timeout: {timeout}
+jobs:
+  customers:
+    account: local
+    stream: customers
+    every: 2s
+    first_run: emit
+    destination: n8n
+  events:
+    account: local
+    stream: events
+    every: 3s
+    window: {{lookback: 30s}}
+    first_run: baseline
+    destination: n8n
+"""
+
 SERVE = """
 import logging, sys
 from aiohttp import web

@@ -7,10 +7,19 @@ Facts about it, found by trying and by reading its source:
 - A webhook that responds "immediately" (`onReceived`) answers 200 {"message":"Workflow was started"} after the
   execution was written to the database. So execution ids rise in the order of the answers.
 - The body arrives in the Webhook node's output under `body`, the headers in lower case under `headers`.
+- Its answer is 500 {"message":"Error in workflow"} where a node throws and the webhook answers at the end
+  (`lastNode`, `responseNode`); where it answers at once, the answer was 200 before.
+- SIGTERM lets what runs end, for 30 s at most, and meanwhile webhooks are taken as ever. A session outlives a restart.
+- While it starts, every path but /healthz answers **200** "n8n is starting up. Please wait" until its tables are
+  migrated, and then 404 "Cannot POST /webhook/…" (HTML) until its routes are there. Nothing has run then.
+- A body beyond N8N_PAYLOAD_SIZE_MAX (16 MB) is answered 500 "There was a problem executing the workflow", not 413.
+- An error workflow runs only while it is active, like one with a webhook. It is told the failed execution's id and
+  error, and nothing of what started it.
 - GET /rest/executions gives at most 100 runs a page, newest first, and pages by `lastId`; a single one carries
   its data as text in the "flatted" form: an array in which each string inside a container is an index.
 """
 
+import hashlib
 import http.cookiejar
 import json
 import os
@@ -34,8 +43,14 @@ class Execution:
         self.id = int(summary["id"])
         self.status = summary["status"]
         self.mode = summary["mode"]
-        # Node name -> the single item it put out.
+        # Node name -> the items it put out.
         self.nodes = nodes
+
+    def item(self, node):
+        """The one item that a node put out."""
+        items = self.nodes.get(node, [])
+        check(len(items) == 1, f"in execution {self.id} the node {node} put out {len(items)} items, not 1")
+        return items[0]
 
 
 class N8n:
@@ -45,7 +60,7 @@ class N8n:
         user_folder = scratch / "n8n"
         user_folder.mkdir()
         node = cache / NODE / "bin" / "node"
-        env = {
+        self._env = {
             # Only what n8n needs: nobody's N8N_* and proxy variables shall change what is tested here.
             "PATH": f"{node.parent}:{os.environ['PATH']}",
             "HOME": str(user_folder),
@@ -80,7 +95,10 @@ class N8n:
             "N8N_DISABLED_MODULES": "mcp-registry",
         }
         entry = cache / N8N / "node_modules" / "n8n" / "bin" / "n8n"
-        self.program = Program("n8n", [node, entry, "start"], logs / "n8n.log", env, cwd=user_folder)
+        self._command = [node, entry, "start"]
+        self._log = logs / "n8n.log"
+        self._postgres_url = postgres_url
+        self.program = None
         self._opener = urllib.request.build_opener(
             # No proxy of the machine stands between us and loopback.
             urllib.request.ProxyHandler({}),
@@ -88,44 +106,92 @@ class N8n:
         )
         self._details = {}
 
+    def start(self):
+        self.program = Program("n8n", self._command, self._log, self._env, self._env["HOME"])
+
+    def hold_migrations(self):
+        """Has n8n's next start wait before it migrates its tables, until the returned program is ended.
+
+        Another n8n on the same database holds the same lock while it migrates.
+        """
+        lock = int.from_bytes(hashlib.sha256(b"public:").digest()[:4], signed=True)
+        statements = [
+            # Without it the server would sleep on after psql has ended.
+            "SET client_connection_check_interval = '200ms'",
+            f"SELECT 'held', pg_advisory_lock(1005, {lock})",
+            "SELECT pg_sleep(300)",
+        ]
+        options = [part for statement in statements for part in ("-c", statement)]
+        log = self._log.with_name("migrations.log")
+        holder = Program("psql", ["psql", "--no-psqlrc", self._postgres_url, *options], log)
+        wait_for("the lock on n8n's migrations", lambda: "held" in log.read_text(), 30, holder)
+        return holder
+
+    def stop(self):
+        """SIGTERM: it lets what it runs end."""
+        code = self.program.terminate(60)
+        check(code == 0, f"n8n ended with {code} after SIGTERM\n{self.program.describe()}")
+
     def wait_until_up(self, seconds):
-        """Its first start creates its tables, which takes a while; then its owner is set up."""
+        """Its first start creates its tables, which takes a while."""
 
-        def healthy():
-            try:
-                with self._opener.open(f"http://127.0.0.1:{self.port}/healthz", timeout=5) as response:
-                    return response.status == 200
-            except OSError:
-                return False
+        self.wait_until_listening(seconds)
+        wait_for(
+            "n8n to be ready", lambda: self._health("/healthz/readiness") == 200, seconds, self.program, every=0.5
+        )
 
-        wait_for("n8n to answer on /healthz", healthy, seconds, self.program, every=0.5)
-
-        def set_up():
+        def answers():
             # /healthz is up a moment before the REST API is.
             try:
-                return self._rest(
-                    "POST",
-                    "/rest/owner/setup",
-                    {
-                        "email": "owner@example.com",
-                        "firstName": "End",
-                        "lastName": "Story",
-                        "password": f"Aa1{secrets.token_hex(12)}",
-                    },
-                )
+                return self._rest("GET", "/rest/settings")
             except (OSError, NotReady):
                 return None
 
-        wait_for("n8n to set up its owner", set_up, 120, self.program, every=0.5)
+        wait_for("n8n's REST API to answer", answers, 120, self.program, every=0.5)
 
-    def publish(self, workflow_file):
-        """Imports a workflow file and activates it; returns its id."""
-        workflow = self._rest("POST", "/rest/workflows", json.loads(workflow_file.read_text()))
-        active = self._rest(
-            "POST", f"/rest/workflows/{workflow['id']}/activate", {"versionId": workflow["versionId"]}
+    def wait_until_listening(self, seconds):
+        """It answers, long before it is ready."""
+        wait_for("n8n to answer on /healthz", lambda: self._health("/healthz"), seconds, self.program)
+
+    def _health(self, path):
+        try:
+            with self._opener.open(f"http://127.0.0.1:{self.port}{path}", timeout=5) as response:
+                return response.status
+        except urllib.error.HTTPError as error:
+            return error.code
+        except OSError:
+            return None
+
+    def set_up_owner(self):
+        self._rest(
+            "POST",
+            "/rest/owner/setup",
+            {
+                "email": "owner@example.com",
+                "firstName": "End",
+                "lastName": "Story",
+                "password": f"Aa1{secrets.token_hex(12)}",
+            },
         )
-        check(active["active"], f"n8n did not activate the workflow {workflow_file}")
-        return workflow["id"]
+
+    def add(self, workflow):
+        """Creates a workflow, which is a draft until it is activated; returns its id and version."""
+        made = self._rest("POST", "/rest/workflows", workflow)
+        return made["id"], made["versionId"]
+
+    def activate(self, workflow_id, version):
+        active = self._rest("POST", f"/rest/workflows/{workflow_id}/activate", {"versionId": version})
+        check(active["active"], f"n8n did not activate the workflow {active['name']}")
+
+    def publish(self, workflow):
+        """Creates a workflow and activates it; returns its id."""
+        workflow_id, version = self.add(workflow)
+        self.activate(workflow_id, version)
+        return workflow_id
+
+    def add_credential(self, name, kind, data):
+        """Creates a credential and returns its id."""
+        return self._rest("POST", "/rest/credentials", {"name": name, "type": kind, "data": data})["id"]
 
     def summaries(self, workflow_id):
         """All runs of a workflow, oldest first, without their data."""
@@ -193,7 +259,7 @@ class NotReady(StoryError):
 
 
 def node_outputs(data):
-    """Node name -> its one output item, from an execution's data."""
+    """Node name -> the items it put out, from an execution's data."""
     if not data:
         return {}
     run = unflatten(data) if isinstance(data, str) else data
@@ -201,10 +267,7 @@ def node_outputs(data):
     for name, attempts in run.get("resultData", {}).get("runData", {}).items():
         check(len(attempts) == 1, f"n8n ran the node {name} {len(attempts)} times in one execution")
         branches = (attempts[0].get("data") or {}).get("main") or []
-        items = [item for branch in branches for item in branch or []]
-        check(len(items) <= 1, f"the node {name} put out {len(items)} items")
-        if items:
-            outputs[name] = items[0]["json"]
+        outputs[name] = [item["json"] for branch in branches for item in branch or []]
     return outputs
 
 

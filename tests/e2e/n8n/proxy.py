@@ -7,6 +7,7 @@ moment that is known instead of a moment that is hoped for. Every exchange is re
 
 import http.client
 import http.server
+import json
 import socket
 import struct
 import threading
@@ -72,6 +73,27 @@ class Trap:
         return not self._opened.is_set()
 
 
+class Countdown:
+    """take() is true this many times."""
+
+    def __init__(self, count):
+        self._left = iter(range(count))
+
+    def take(self):
+        return next(self._left, None) is not None
+
+
+class Once:
+    """True for the first exchange that matches, and never again."""
+
+    def __init__(self, matches):
+        self._matches = matches
+        self._left = Countdown(1)
+
+    def __call__(self, exchange):
+        return self._matches(exchange) and self._left.take()
+
+
 class Cut(Exception):
     """The connection to onlynew is to be cut."""
 
@@ -84,6 +106,8 @@ class Proxy:
         self._exchanges = []
         self._traps = []
         self._handling = 0
+        # While it is shut, no request is passed on: each connection is cut at once.
+        self.shut = False
         proxy = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -175,6 +199,8 @@ class Proxy:
         exchange = Exchange(handler.command, handler.path, headers, body)
         with self._lock:
             self._exchanges.append(exchange)
+        if self.shut:
+            raise Cut
         self._spring(exchange, before_passing=True)
         response_headers = self._pass_on(exchange)
         self._spring(exchange, before_passing=False)
@@ -222,3 +248,13 @@ class Proxy:
             raise Cut from error
         finally:
             connection.close()
+
+
+def identity(exchange):
+    """(job, key, sequence) of a delivery."""
+    body = json.loads(exchange.body)
+    return body["job"], body["key"], body["sequence"]
+
+
+def delivered(exchange):
+    return exchange.answered is not None and 200 <= exchange.status < 300
