@@ -27,6 +27,8 @@ pub enum Says {
     Nothing,
     /// n8n knows no active workflow of that path.
     NotRegistered,
+    /// n8n is starting and takes nothing yet, whatever the status says.
+    Starting,
     /// A gate in the workflow: the event's effect is done already.
     Done,
 }
@@ -79,7 +81,8 @@ pub enum Verdict {
 const BUSY_WAIT: Duration = Duration::from_secs(5);
 const LONGEST_WAIT: Duration = Duration::from_hours(24);
 
-/// Reads an answer. Only a 2xx is a delivery, or a gate's word that it was one; redirects are never followed.
+/// Reads an answer. Only a 2xx is a delivery, unless n8n says that it is only starting, or a gate's word that it was
+/// one; redirects are never followed.
 pub fn judge(answer: Answer) -> Verdict {
     let failed = |ambiguous, at_least| Verdict::Failed { ambiguous, at_least };
     let (code, wait, says) = match answer {
@@ -91,6 +94,7 @@ pub fn judge(answer: Answer) -> Verdict {
         }
     };
     match (code, wait) {
+        _ if says == Says::Starting => failed(false, wait),
         (200..=299, _) => Verdict::Delivered,
         (409, _) if says == Says::Done => Verdict::Delivered,
         (429, wait) => Verdict::Wait(wait.unwrap_or(BUSY_WAIT)),
@@ -212,6 +216,8 @@ mod tests {
         let cases = [
             (status(200), Verdict::Delivered),
             (status(204), Verdict::Delivered),
+            (said(200, Says::Starting), failed),
+            (said(404, Says::Starting), failed),
             (status(302), Verdict::Misplaced),
             (said(404, Says::NotRegistered), Verdict::Misplaced),
             (status(404), Verdict::Refused),

@@ -113,7 +113,7 @@ async fn read_answer(response: reqwest::Response, now: Instant, credential: &Cre
     let location = location.and_then(|location| place_of(response.url(), &location));
     let body = tokio::time::timeout(ANSWER_WAIT, beginning(response, credential)).await.unwrap_or_default();
     let says = says(status, &body);
-    let error = (!status.is_success()).then(|| {
+    let error = (!status.is_success() || says == Says::Starting).then(|| {
         let said: String =
             body.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(SAID_CHARS).collect();
         let mut error = format!("answered {status}");
@@ -123,9 +123,11 @@ async fn read_answer(response: reqwest::Response, now: Instant, credential: &Cre
         if let Some(location) = location {
             error.push_str(&format!("; it points to {location}, which is not followed: name the final URL"));
         }
-        if says == Says::NotRegistered {
-            error.push_str("; activate the workflow in n8n and use its production URL");
-        }
+        error.push_str(match says {
+            Says::NotRegistered => "; activate the workflow in n8n and use its production URL",
+            Says::Starting => "; n8n is starting, or there is no webhook at this URL",
+            Says::Nothing | Says::Done => "",
+        });
         error
     });
     Sent { answer: Answer::Status { code: status.as_u16(), retry_after, says }, error, body }
@@ -138,7 +140,11 @@ fn says(status: StatusCode, body: &str) -> Says {
         state: String,
     }
     match status {
+        // Until its database is migrated, n8n 2 answers every path so, and runs nothing.
+        _ if status.is_success() && body.trim() == "n8n is starting up. Please wait" => Says::Starting,
         StatusCode::NOT_FOUND if body.contains("not registered") => Says::NotRegistered,
+        // And this until its webhooks are in place, or for ever where the path is none of theirs.
+        StatusCode::NOT_FOUND if body.contains("<pre>Cannot POST ") => Says::Starting,
         StatusCode::CONFLICT if serde_json::from_str::<Gate>(body).is_ok_and(|gate| gate.state == "done") => {
             Says::Done
         }

@@ -22,6 +22,8 @@ use crate::{
     },
 };
 
+use EventState::{Delivered, Pending, Superseded};
+
 both!(
     without_an_order_the_events_of_a_key_go_side_by_side,
     a_redelivery_without_an_order_waits_for_nobody,
@@ -158,7 +160,6 @@ async fn only_the_newest_of_several_that_wait_is_sent(database: Database) {
     let latest = ClaimRules { coalesces: true, ..alone(9, LONG) };
     let claims = claim(&store, &latest).await;
     assert_eq!(sequences(&claims), [3, 1]);
-    use EventState::{Delivered, Pending, Superseded};
     assert_eq!(states(&store).await, [Superseded, Superseded, Pending, Pending]);
     job.commit(5, vec![record("1", 5, "x")]).await;
     job.commit(6, vec![record("1", 6, "x")]).await;

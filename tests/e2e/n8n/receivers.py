@@ -22,9 +22,7 @@ from proxy import Countdown, Once
 MODES = {"received": "onReceived", "last": "lastNode", "response": "responseNode"}
 # So that n8n is asked many times while it starts.
 SOON = {"delays": ["200ms", "400ms"]}
-# TO ENABLE once onlynew does not take for deliveries, or for refusals, what n8n answers while it starts: 200 "n8n is
-# starting up. Please wait" and 404 "Cannot POST". Until then nothing is let through before n8n is ready.
-WHILE_STARTING = False
+# What n8n answers with a 200 before it takes anything.
 STARTING = b"n8n is starting up. Please wait"
 # n8n takes 16 MB unless N8N_PAYLOAD_SIZE_MAX says otherwise.
 TOO_LARGE = 17 * 1024 * 1024
@@ -153,10 +151,7 @@ class Receivers(Deliveries):
             return all(self.engine.destination(name)["condition"] == "failing" for name in MODES)
 
         wait_for("all three to be given up for now", failing, 30, self.engine.program, every=0.5)
-        if WHILE_STARTING:
-            self._asked_while_starting()
-        else:
-            self.n8n.start()
+        self._asked_while_starting()
         self.n8n.wait_until_up(120)
         self.proxy.shut = False
         self.wait_taken(*MODES, seconds=120)

@@ -358,7 +358,7 @@ class Story:
         self.asked_to_stop()
         self.judged_by_n8n()
         self.part(Receivers)
-        # TO ENABLE once `batch:` is built: self.part(Batches)
+        self.part(Batches)
 
 
 def last_page(exchange):
