@@ -37,6 +37,7 @@ mod decide_model;
 mod delivery_headers;
 mod floors;
 mod histories;
+mod hostile_receiver;
 mod quarantine;
 mod store_destination;
 mod store_jobs;
