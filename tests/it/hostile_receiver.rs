@@ -144,18 +144,17 @@ impl Scene {
             [Phase::Storm, Phase::Moved, Phase::Closed, Phase::NotRegistered, Phase::Storm, Phase::Closed];
         random.shuffle(&mut phases);
         for phase in phases {
-            self.receiver.now(Phase::Fair(random.choice([6, 18, 36]).unwrap()));
+            self.receiver.now(Phase::Fair(random.choice([6, 12, 24]).unwrap()));
             let so_far = self.receiver.log().len();
             self.receiver.wait_until(|log| log.len() >= so_far + 150).await;
             self.receiver.now(phase);
             match phase {
                 Phase::Moved | Phase::NotRegistered => self.until_probed(Condition::Parked).await,
                 Phase::Closed => self.until_probed(Condition::Failing).await,
-                // Whoever leaves it alone comes again after a second, and hears the same.
-                _ => self.receiver.wait_until(|log| stormy(log, so_far).is_some_and(is_long)).await,
+                _ => self.receiver.wait_until(|log| has_stormed(log, so_far)).await,
             }
             if phase == Phase::Storm {
-                let sent = stormy(&self.receiver.log(), so_far).unwrap().len();
+                let sent = stormy(&self.receiver.log(), so_far).len();
                 // What was under way, and what was claimed while the first answer was being stored.
                 let most = 4 * usize::try_from(CONCURRENCY).unwrap() + 8;
                 assert!(sent <= most, "{sent} requests to a receiver that asks to be left alone");
@@ -240,15 +239,15 @@ impl Scene {
     }
 }
 
-/// The requests since number `so_far` of a storm, where there are any.
-fn stormy(log: &[Arrival], so_far: usize) -> Option<Vec<&Arrival>> {
-    let stormy: Vec<_> = log[so_far..].iter().filter(|arrival| arrival.phase == Phase::Storm).collect();
-    (!stormy.is_empty()).then_some(stormy)
+/// The requests from number `so_far` on that met a storm.
+fn stormy(log: &[Arrival], so_far: usize) -> Vec<&Arrival> {
+    log[so_far..].iter().filter(|arrival| arrival.phase == Phase::Storm).collect()
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "a predicate of an option")]
-fn is_long(storm: Vec<&Arrival>) -> bool {
-    storm.last().unwrap().at.since(storm[0].at) >= Duration::from_secs(1)
+/// Whoever leaves it alone comes again after a second, and hears the same.
+fn has_stormed(log: &[Arrival], so_far: usize) -> bool {
+    let storm = stormy(log, so_far);
+    storm.last().is_some_and(|last| last.at.since(storm[0].at) >= Duration::from_secs(1))
 }
 
 /// The receiver did all that it can do, or the test shows little.
@@ -303,7 +302,7 @@ fn order_is_kept(log: &[&Arrival], poison: &HashSet<(String, i64)>) {
         log.iter().flat_map(|arrival| arrival.events.iter().map(move |event| (arrival, event)))
     {
         let latest = latest.entry(key).or_insert(*sequence);
-        assert!(latest <= &mut sequence.clone(), "{sequence} of {key} comes after {latest}");
+        assert!(*latest <= *sequence, "{sequence} of {key} comes after {latest}");
         *latest = *sequence;
         if arrival.is_taken && taken.entry(key).or_default().insert(*sequence) {
             let due = (1..*sequence).filter(|earlier| !poison.contains(&(key.clone(), *earlier)));
