@@ -36,7 +36,7 @@ const CONCURRENCY: u32 = 16;
 const TIMEOUT: Duration = Duration::from_millis(800);
 const IN_TIME: Duration = Duration::from_millis(400);
 /// How many repeats may be put down to a machine that stood still for longer than that.
-const STANDSTILLS: usize = 20;
+const STANDSTILLS: usize = 5;
 const DEADLINE: Duration = Duration::from_secs(150);
 /// How often what another process wrote is looked at.
 const LOOK: Duration = Duration::from_millis(100);
