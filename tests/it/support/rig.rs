@@ -223,10 +223,16 @@ jobs:
 
     /// The real binary with these arguments, under way.
     pub fn spawn(&self, arguments: &[&str]) -> Child {
+        self.spawn_with(arguments, &[])
+    }
+
+    /// The same with these variables.
+    fn spawn_with(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Child {
         Command::new(env!("CARGO_BIN_EXE_onlynew"))
             .arg("--config")
             .arg(self.jobs_file())
             .args(arguments)
+            .envs(variables.iter().copied())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true)
@@ -236,7 +242,12 @@ jobs:
 
     /// The real binary with these arguments, to its end: exit code, last line as JSON, standard error.
     pub async fn command(&self, arguments: &[&str]) -> (i32, Value, String) {
-        let output = self.spawn(arguments).wait_with_output().await.unwrap();
+        self.command_with(arguments, &[]).await
+    }
+
+    /// The same with these variables.
+    pub async fn command_with(&self, arguments: &[&str], variables: &[(&str, &str)]) -> (i32, Value, String) {
+        let output = self.spawn_with(arguments, variables).wait_with_output().await.unwrap();
         let stdout = String::from_utf8(output.stdout).unwrap();
         let last = stdout.lines().last().unwrap_or_default();
         let json = serde_json::from_str(last).unwrap_or(Value::Null);
