@@ -34,6 +34,8 @@ use crate::{
 fn c35_answers() -> Vec<Reply> {
     let json = |code, text: &str| Reply::Status(code, Vec::new(), text.to_owned());
     vec![
+        json(200, "n8n is starting up. Please wait"),
+        json(404, "<!DOCTYPE html><html><body><pre>Cannot POST /webhook/rows</pre></body></html>"),
         json(404, r#"{"code":404,"message":"The requested webhook \"rows\" is not registered."}"#),
         json(404, r#"{"code":404,"message":"The requested webhook \"rows\" is not registered."}"#),
         json(404, r#"{"code":404,"message":"The requested webhook \"rows\" is not registered."}"#),

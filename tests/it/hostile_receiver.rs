@@ -4,6 +4,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    num::NonZeroU32,
     sync::Arc,
     time::Duration,
 };
@@ -41,10 +42,22 @@ const DEADLINE: Duration = Duration::from_secs(150);
 /// How often what another process wrote is looked at.
 const LOOK: Duration = Duration::from_millis(100);
 
-both!(a_hostile_receiver_is_sent_everything_in_order_and_nothing_that_it_has);
+both!(
+    a_hostile_receiver_is_sent_everything_in_order_and_nothing_that_it_has,
+    a_hostile_receiver_is_sent_everything_in_batches_too,
+);
 
 async fn a_hostile_receiver_is_sent_everything_in_order_and_nothing_that_it_has(database: Database) {
     survive(database, None).await;
+}
+
+async fn a_hostile_receiver_is_sent_everything_in_batches_too(database: Database) {
+    let linger = Duration::from_millis(20);
+    survive(
+        database,
+        Some(BatchRules { max_events: NonZeroU32::new(8).unwrap(), max_bytes: 100_000, linger }),
+    )
+    .await;
 }
 
 /// Delivers everything to a hostile receiver, in batches of these rules, and looks at what both sides have of it.
@@ -101,6 +114,7 @@ impl Scene {
             delays: vec![Duration::from_millis(5); 1_000],
             batch,
             lanes: Lanes::default(),
+            rate_limit: None,
         });
         Self { one, other, job, destination, receiver: receiver.clone() }
     }
@@ -134,7 +148,7 @@ impl Scene {
             let page = (0..KEYS).map(|key| record(&format!("k{key}"), version, &content)).collect();
             self.job.commit(u32::try_from(version).unwrap(), page).await;
             fresh.send_modify(|pages| *pages += 1);
-            self.receiver.wait_until(|log| log.len() >= usize::try_from(version * KEYS / 4).unwrap()).await;
+            self.receiver.wait_until(|log| sent(log) >= usize::try_from(version * KEYS / 4).unwrap()).await;
         }
     }
 
@@ -145,8 +159,9 @@ impl Scene {
         random.shuffle(&mut phases);
         for phase in phases {
             self.receiver.now(Phase::Fair(random.choice([6, 12, 24]).unwrap()));
+            let before = sent(&self.receiver.log());
+            self.receiver.wait_until(|log| sent(log) >= before + 150).await;
             let so_far = self.receiver.log().len();
-            self.receiver.wait_until(|log| log.len() >= so_far + 150).await;
             self.receiver.now(phase);
             match phase {
                 Phase::Moved | Phase::NotRegistered => self.until_probed(Condition::Parked).await,
@@ -236,6 +251,11 @@ impl Scene {
         assert!(standstills.len() <= STANDSTILLS, "too many answers came late: {standstills:?}");
         standstills.len()
     }
+}
+
+/// How many events came, each as often as it came.
+fn sent(log: &[Arrival]) -> usize {
+    log.iter().map(|arrival| arrival.events.len()).sum()
 }
 
 /// The requests from number `so_far` on that met a storm.
