@@ -76,6 +76,21 @@ pub enum Verdict {
     Wait(Duration),
 }
 
+impl Verdict {
+    /// Its name in the store and in JSON.
+    pub const fn class(self) -> &'static str {
+        match self {
+            Self::Delivered => "delivered",
+            Self::Failed { ambiguous: false, .. } => "failed",
+            Self::Failed { ambiguous: true, .. } => "lost",
+            Self::Misplaced => "misplaced",
+            Self::Refused => "refused",
+            Self::TooLarge => "too_large",
+            Self::Wait(_) => "busy",
+        }
+    }
+}
+
 /// How long a busy receiver is left alone where it does not say, and the longest it may ask for: whoever
 /// asks for more has its units wrong.
 const BUSY_WAIT: Duration = Duration::from_secs(5);

@@ -235,7 +235,7 @@ async fn deliver(
     let sent_at = clock.now();
     if sent_at.since(claimed_at) > lease(&destination).saturating_sub(destination.timeout) {
         // This process stood still: another may be sending it before this send would end.
-        tracing::warn!(destination = %destination.name, message = %claim.id, "claimed too long ago to be sent; it is claimed anew");
+        tracing::warn!(destination = %destination.name, id = %claim.id, "claimed too long ago to be sent; it is claimed anew");
         let error = Some("claimed too long ago to be sent".to_owned());
         return Ok(Outcome { job: claim.job, next: None, events: 0, is_busy: false, error });
     }
@@ -262,25 +262,25 @@ async fn deliver(
     let (name, message, events) = (&destination.name, &claim.id, claim.events.len());
     let error = attempt.error.as_deref().unwrap_or_default();
     let Some(settled) = settled else {
-        tracing::warn!(destination = %name, %message, "another process took this message over before its answer was stored");
+        tracing::warn!(destination = %name, id = %message, "another process took this message over before its answer was stored");
         return Ok(Outcome { job: claim.job, next: None, events: 0, is_busy, error: attempt.error });
     };
     match settled.next {
-        Next::Delivered => tracing::debug!(destination = %name, %message, events, ?took, "delivered"),
+        Next::Delivered => tracing::debug!(destination = %name, id = %message, events, ?took, "delivered"),
         Next::Again { after, .. } => tracing::warn!(
-            destination = %name, %message, events, attempt = claim.tried.tries + 1, error, again_in = ?after,
+            destination = %name, id = %message, events, attempt = claim.tried.tries + 1, error, again_in = ?after,
             "not delivered, tried again later"
         ),
         Next::Split { .. } => tracing::warn!(
-            destination = %name, %message, events, error,
+            destination = %name, id = %message, events, error,
             "not delivered, tried again in two halves to find the event that it failed for"
         ),
         Next::Dead if destination.lanes.on_dead == OnDead::Hold => tracing::error!(
-            destination = %name, %message, error,
+            destination = %name, id = %message, error,
             "other events are taken, this one is not: it is held, and later ones of its key wait for a person"
         ),
         Next::Dead => {
-            tracing::error!(destination = %name, %message, error, "a dead letter: other events are taken, this one is not");
+            tracing::error!(destination = %name, id = %message, error, "a dead letter: other events are taken, this one is not");
         }
     }
     if settled.has_shut() {
@@ -310,7 +310,7 @@ async fn settle(
     loop {
         match store.settle_message(claim, attempt).await {
             Err(error) if clock.now().plus(pause) < until => {
-                tracing::warn!(destination = %destination.name, message = %claim.id, %error, "the answer could not be stored; trying again");
+                tracing::warn!(destination = %destination.name, id = %claim.id, %error, "the answer could not be stored; trying again");
                 clock.sleep(pause).await;
                 pause *= 2;
             }

@@ -29,6 +29,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How much of an answer is kept, and how long it is waited for once the status is known.
 const ANSWER_BYTES: usize = 2_048;
 const ANSWER_WAIT: Duration = Duration::from_secs(5);
+/// The largest body that n8n takes as it is installed: 16 MiB (its configuration, `N8N_PAYLOAD_SIZE_MAX`).
+const N8N_TAKES: usize = 16 << 20;
 /// How much of it stands in an error.
 const SAID_CHARS: usize = 200;
 
@@ -82,9 +84,10 @@ impl Sender {
         let (keys, number) = (&destination.signing_keys, message.tried.tries.saturating_add(1));
         let headers = headers::of_attempt(keys, &message.id, body.as_bytes(), number, now);
         let credential = Credential::of(&destination.auth, now);
+        let bytes = body.len();
         let request = self.client.post(destination.url.clone()).headers(headers).body(body);
         match credential.on(request).send().await {
-            Ok(response) => read_answer(response, clock.now(), &credential).await,
+            Ok(response) => read_answer(response, clock.now(), &credential).await.for_size(bytes),
             Err(error) => {
                 let answer = match error.is_connect() || error.is_builder() {
                     true if refusal(&error).is_some() || is_untrusted(&error) => Answer::Untrusted,
@@ -98,6 +101,16 @@ impl Sender {
 }
 
 impl Sent {
+    /// Tells of the size of what was sent where n8n may have failed for that, which it answers with a plain 500.
+    fn for_size(mut self, bytes: usize) -> Self {
+        if let Some(error) = self.error.as_mut().filter(|_| bytes > N8N_TAKES) {
+            error.push_str(&format!(
+                "; it has {bytes} bytes, and n8n takes {N8N_TAKES} unless N8N_PAYLOAD_SIZE_MAX says otherwise"
+            ));
+        }
+        self
+    }
+
     /// Nothing came back.
     fn nothing(answer: Answer, error: String) -> Self {
         Self { answer, error: Some(error), body: String::new() }

@@ -129,6 +129,9 @@ pub struct AttemptView {
     pub redelivery: u32,
     /// What it came to: `delivered`, `again`, `refused`, `split` or `dead`.
     pub outcome: String,
+    /// What the answer meant: `delivered`, `failed`, `lost`, `misplaced`, `refused`, `too_large` or `busy`; `None` where
+    /// an older release stored it.
+    pub class: Option<String>,
     /// The batch that it went in; `None` where it went alone.
     pub batch: Option<String>,
     /// The receiver may have acted on it all the same.
@@ -213,7 +216,7 @@ pub(super) async fn story<DB: Dialect>(
         sql::<DB>("SELECT body FROM event WHERE event_id = $1 AND redelivery = 0").text(event_id).first(db);
     let Some(event) = event.await? else { return Ok(None) };
     let attempts = sql::<DB>(
-        "SELECT event.redelivery, attempt.outcome, attempt.batch, attempt.ambiguous, attempt.status, attempt.error, attempt.answer,
+        "SELECT event.redelivery, attempt.outcome, attempt.class, attempt.batch, attempt.ambiguous, attempt.status, attempt.error, attempt.answer,
                 attempt.sent_at, attempt.took
          FROM event JOIN attempt ON attempt.position = event.position WHERE event.event_id = $1 ORDER BY attempt.id",
     )
@@ -264,6 +267,7 @@ fn attempt<DB: Dialect>(row: &DB::Row) -> Result<AttemptView, StoreError> {
     Ok(AttemptView {
         redelivery: rows::number::<DB>(row, "redelivery")?,
         outcome: rows::get::<DB, _>(row, "outcome")?,
+        class: rows::get::<DB, _>(row, "class")?,
         batch: rows::get::<DB, _>(row, "batch")?,
         ambiguous: rows::get::<DB, _>(row, "ambiguous")?,
         status: rows::get::<DB, _>(row, "status")?,

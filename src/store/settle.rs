@@ -156,14 +156,15 @@ async fn note<DB: Dialect>(
     let noted: Vec<_> =
         events.iter().map(|event| Noted { position: event.position, fence: event.fence }).collect();
     sql::<DB>(
-        "INSERT INTO attempt (position, fence, batch, outcome, ambiguous, status, error, answer, sent_at, took)
+        "INSERT INTO attempt (position, fence, batch, outcome, class, ambiguous, status, error, answer, sent_at, took)
          SELECT CAST(noted.value ->> 'position' AS BIGINT), CAST(noted.value ->> 'fence' AS BIGINT),
-                $2, $3, $4, $5, $6, $7, $8, $9
+                $2, $3, $4, $5, $6, $7, $8, $9, $10
          FROM {each}($1{json}) AS noted",
     )
     .bind(serde_json::to_string(&noted)?)
     .bind((!is_alone).then(|| claim.id.clone()))
     .text(ended.outcome)
+    .text(attempt.verdict.class())
     .bind(ended.ambiguous)
     .bind(attempt.status.map(i64::from))
     .bind(attempt.error.as_deref().map(without_nul))

@@ -8,6 +8,7 @@
 )]
 
 mod allow_private;
+mod cases_batches;
 mod cases_clocks;
 mod cases_crashes;
 mod cases_deciding;

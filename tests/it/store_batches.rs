@@ -213,8 +213,8 @@ async fn a_refused_batch_is_split_until_the_one_is_found(database: Database) {
         database.texts("SELECT state FROM event ORDER BY position").await,
         ["delivered", "dead", "delivered"]
     );
-    let outcomes = "SELECT outcome FROM attempt JOIN event ON event.position = attempt.position WHERE key = '2' ORDER BY attempt.id";
-    assert_eq!(database.texts(outcomes).await, ["split", "split", "dead"]);
+    let outcomes = "SELECT outcome || ' ' || class FROM attempt JOIN event ON event.position = attempt.position WHERE key = '2' ORDER BY attempt.id";
+    assert_eq!(database.texts(outcomes).await, ["split refused", "split refused", "dead refused"]);
 }
 
 async fn a_batch_that_is_too_large_is_split_and_may_not_have_been_received(database: Database) {

@@ -73,7 +73,7 @@ fn next_headers(app: &App, event: &EventView) -> Option<[(&'static str, String);
 
 fn told(attempt: &AttemptView) -> Value {
     json!({
-        "redelivery": attempt.redelivery, "outcome": attempt.outcome, "batch": attempt.batch, "ambiguous": attempt.ambiguous,
+        "redelivery": attempt.redelivery, "outcome": attempt.outcome, "class": attempt.class, "batch": attempt.batch, "ambiguous": attempt.ambiguous,
         "status": attempt.status, "error": attempt.error, "answer": attempt.answer, "sent_at": attempt.sent_at,
         "took_seconds": attempt.took.as_secs_f64(),
     })
