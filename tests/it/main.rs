@@ -37,6 +37,7 @@ mod decide_model;
 mod delivery_headers;
 mod floors;
 mod histories;
+mod news;
 mod quarantine;
 mod store_batches;
 mod store_destination;
