@@ -1,7 +1,11 @@
 //! The application: a configuration, a store and the parts that work on them, put together once for every
 //! command.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::{Context, Result};
 use tokio::{
@@ -18,7 +22,7 @@ use crate::{
     limit::{Limits, SystemClock},
     outbox::Dispatcher,
     schedule::Planner,
-    store::{self, Store, StoreError},
+    store::{self, News, Store, StoreError},
 };
 
 /// How long a stopping process waits for what is under way, at least: a delivery gets its whole timeout.
@@ -145,6 +149,13 @@ impl App {
                 Ok(())
             });
         }
+        if let Some(news) = self.store.news() {
+            let (woken, stop) = (self.wake_on(news), stop.clone());
+            tasks.spawn(async move {
+                stop.run_until_cancelled(woken).await;
+                Ok(())
+            });
+        }
         let planner = Planner::new(Arc::clone(&self.engine), self.config.jobs.values().cloned().collect());
         let planned = stop.clone();
         tasks.spawn(async move { planner.run(planned).await.context("the ticker failed") });
@@ -169,6 +180,20 @@ impl App {
             tracing::warn!("the store did not close in time; what it was writing is whole or undone");
         }
         outcome
+    }
+
+    /// Wakes the dispatchers, for ever, when events of one of their destinations are told of.
+    fn wake_on(&self, mut news: Box<dyn News>) -> impl Future<Output = ()> + use<> {
+        let engine = Arc::clone(&self.engine);
+        let ours: BTreeSet<_> =
+            self.destinations().iter().map(|destination| destination.name.clone()).collect();
+        async move {
+            loop {
+                if news.next().await.is_none_or(|destination| ours.contains(&destination)) {
+                    engine.fresh.send_modify(|count| *count += 1);
+                }
+            }
+        }
     }
 
     /// All destinations of the jobs, by name.

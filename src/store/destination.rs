@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::{
     DestinationView, StoreError, account,
     dialect::{Dialect, sql, without_nul},
-    rows,
+    news, rows,
 };
 use crate::domain::{
     health::{Condition, Health, LONGEST_HOLD, Said},
@@ -113,7 +113,8 @@ pub(super) async fn ask_now<DB: Dialect>(db: &mut DB::Connection, name: &str) ->
     }
     let mut health = lock::<DB>(db, name).await?;
     health.ask_now();
-    write::<DB>(db, name, &health).await
+    write::<DB>(db, name, &health).await?;
+    news::tell::<DB>(db, name).await
 }
 
 /// Pauses a destination, or lets it go on; `false` where it is so already.
@@ -131,6 +132,9 @@ pub(super) async fn pause<DB: Dialect>(
     .bind(paused)
     .run(db)
     .await?;
+    if changed == 1 && !paused {
+        news::tell::<DB>(db, name).await?;
+    }
     Ok(changed == 1)
 }
 

@@ -1,14 +1,16 @@
 //! Where SQLite and PostgreSQL differ, and nothing else: how a writing transaction begins, a few words of
-//! SQL, and which errors are worth a second try.
+//! SQL, which errors are worth a second try, and whether one process can tell another.
 //!
 //! Statements are written once, in the SQL that both databases share; the words in braces that stand in
 //! [`Dialect::WORDS`] are the exceptions. A page's rows travel as one JSON text that the database expands.
 
 use futures::future::BoxFuture;
 use sqlx::{
-    Arguments, AssertSqlSafe, ColumnIndex, Database, Decode, Encode, Executor, IntoArguments, Postgres, Row,
-    Sqlite, Type, error::BoxDynError,
+    Arguments, AssertSqlSafe, ColumnIndex, Database, Decode, Encode, Executor, IntoArguments, Pool, Postgres,
+    Row, Sqlite, Type, error::BoxDynError, postgres::PgConnectOptions,
 };
+
+use super::news::{Listener, News};
 
 /// A database that the store can stand on.
 pub trait Dialect:
@@ -36,8 +38,14 @@ pub trait Dialect:
     /// the sake of another one: the same work may simply be done again.
     const RETRIED: &'static [&'static str];
 
+    /// How other processes are told of events of the destination `$1`; `None` where that is not possible.
+    const TELL: Option<&'static str>;
+
     /// How many rows a statement wrote.
     fn written(result: &Self::QueryResult) -> u64;
+
+    /// What a store over `pool` hears from other processes; `None` where nothing is told.
+    fn news(pool: &Pool<Self>) -> Option<Box<dyn News>>;
 }
 
 impl Dialect for Sqlite {
@@ -63,8 +71,14 @@ impl Dialect for Sqlite {
 
     const RETRIED: &'static [&'static str] = &["5", "261", "517"];
 
+    const TELL: Option<&'static str> = None;
+
     fn written(result: &Self::QueryResult) -> u64 {
         result.rows_affected()
+    }
+
+    fn news(_pool: &Pool<Self>) -> Option<Box<dyn News>> {
+        None
     }
 }
 
@@ -89,8 +103,15 @@ impl Dialect for Postgres {
 
     const RETRIED: &'static [&'static str] = &["40001", "40P01"];
 
+    // The database tells nobody before the transaction has committed, and the same once however often it is said.
+    const TELL: Option<&'static str> = Some("SELECT pg_notify('onlynew_events', $1)");
+
     fn written(result: &Self::QueryResult) -> u64 {
         result.rows_affected()
+    }
+
+    fn news(pool: &Pool<Self>) -> Option<Box<dyn News>> {
+        Some(Box::new(Listener::new(PgConnectOptions::clone(&pool.connect_options()))))
     }
 }
 

@@ -9,6 +9,7 @@ mod destination;
 mod dialect;
 mod event;
 mod job;
+mod news;
 mod open;
 mod outbox;
 mod page;
@@ -23,6 +24,7 @@ mod view;
 mod wish;
 
 pub use event::{AttemptView, EventFilter, EventState, EventStory, EventView};
+pub use news::News;
 pub use open::{open, shown_url};
 pub use types::*;
 pub use wish::{Granted, Wish};
@@ -210,7 +212,11 @@ pub trait Store: Debug + Send + Sync {
     /// What a person sees of all jobs, by name.
     async fn job_views(&self) -> Result<Vec<JobView>, StoreError>;
 
-    /// Closes all connections.
+    /// What is heard of events that any process stores in this database; `None` where it tells nothing, so that
+    /// they are found by looking.
+    fn news(&self) -> Option<Box<dyn News>>;
+
+    /// Closes all connections but the one that listens, which goes with its [`News`].
     async fn close(&self);
 }
 

@@ -29,7 +29,7 @@ use super::{
     JobId, StoreError,
     destination::{self, Shut},
     dialect::{Dialect, sql},
-    rows,
+    news, rows,
     run::WHOLE,
 };
 use crate::domain::{event::Event, lane::Order};
@@ -92,7 +92,7 @@ pub(super) async fn insert<DB: Dialect>(
     .bind(ids)
     .run(db)
     .await?;
-    Ok(())
+    news::tell::<DB>(db, destination).await
 }
 
 /// Turns the heads of settled events over to the next events of their lanes, due at once, or takes them away.
@@ -171,6 +171,7 @@ pub(super) async fn readdress<DB: Dialect>(
     .text(destination)
     .run(db)
     .await?;
+    news::tell::<DB>(db, destination).await?;
     Ok(moved)
 }
 

@@ -9,9 +9,9 @@ use sqlx::{Connection, Pool};
 
 use super::{
     Attempt, ClaimRules, ClaimedMessage, DestinationView, EventFilter, EventStory, EventView, Granted, JobId,
-    JobLease, JobRow, JobView, NewRun, NewToken, PageCommit, PageOutcome, Progress, QuarantineView, RunEnd,
-    RunId, Settled, Store, StoreError, StoredToken, Wish, account, claim, destination, dialect::Dialect,
-    event, job, open::is_retried, outbox, page, quarantine, run, settle, token, view, wish,
+    JobLease, JobRow, JobView, NewRun, NewToken, News, PageCommit, PageOutcome, Progress, QuarantineView,
+    RunEnd, RunId, Settled, Store, StoreError, StoredToken, Wish, account, claim, destination,
+    dialect::Dialect, event, job, open::is_retried, outbox, page, quarantine, run, settle, token, view, wish,
 };
 use crate::domain::{content::Hash, instant::Instant, run::Counts, sync_token::SyncToken, version::Version};
 
@@ -333,6 +333,10 @@ impl<DB: Dialect> Store for SqlStore<DB> {
 
     async fn job_views(&self) -> Result<Vec<JobView>, StoreError> {
         view::jobs::<DB>(&mut *self.reader().await?, None).await
+    }
+
+    fn news(&self) -> Option<Box<dyn News>> {
+        DB::news(&self.writer)
     }
 
     async fn close(&self) {

@@ -8,7 +8,7 @@ use super::{
     StoreError,
     dialect::{Dialect, sql},
     event::{self, EventState},
-    outbox, rows,
+    news, outbox, rows,
 };
 
 /// What a person wants of an event.
@@ -115,10 +115,12 @@ async fn hurry<DB: Dialect>(db: &mut DB::Connection, position: i64) -> Result<Gr
     .bind(position)
     .run(db)
     .await?;
-    sql::<DB>("UPDATE outbox_head SET due_at = {now}, held = FALSE WHERE position = $1 AND due_at > {now}")
-        .bind(position)
-        .run(db)
-        .await?;
+    let due = sql::<DB>(
+        "UPDATE outbox_head SET due_at = {now}, held = FALSE WHERE position = $1 AND due_at > {now}",
+    );
+    if due.bind(position).run(db).await? > 0 {
+        news::tell_of::<DB>(db, position).await?;
+    }
     Ok(Granted::Done)
 }
 
@@ -154,6 +156,7 @@ async fn send_again<DB: Dialect>(db: &mut DB::Connection, position: i64) -> Resu
     .bind(position)
     .run(db)
     .await?;
+    news::tell_of::<DB>(db, position).await?;
     Ok(Granted::Done)
 }
 
@@ -174,6 +177,7 @@ async fn discard<DB: Dialect>(
     .await?;
     if is_head {
         outbox::move_heads::<DB>(db, &format!("[{position}]")).await?;
+        news::tell_of::<DB>(db, position).await?;
     }
     Ok(Granted::Done)
 }

@@ -3,7 +3,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use onlynew::domain::{clock::Clock, run::RunStatus};
+use onlynew::{
+    app::App,
+    domain::{clock::Clock, run::RunStatus},
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -19,7 +22,12 @@ const ROWS: [(u32, &str); 2] = [(1, "2026-09-21T10:00:00Z"), (2, "2026-09-21T10:
 
 /// Runs the application until `done`, then stops it.
 async fn run_until(rig: &Rig, done: impl Future<Output = ()>) {
-    let app = Arc::new(rig.real_time_app().await);
+    run_app_until(rig.real_time_app().await, done).await;
+}
+
+/// The same of an application that is there.
+pub async fn run_app_until(app: App, done: impl Future<Output = ()>) {
+    let app = Arc::new(app);
     let stop = CancellationToken::new();
     let running = tokio::spawn({
         let (app, stop) = (Arc::clone(&app), stop.clone());
@@ -31,7 +39,7 @@ async fn run_until(rig: &Rig, done: impl Future<Output = ()>) {
 }
 
 /// A job that is due once a day, and has just run.
-async fn daily(database: Database) -> Rig {
+pub async fn daily(database: Database) -> Rig {
     let rig = Rig::new(database, Job::default(), |asked| page_of(&ROWS, asked, 1)).await;
     rig.configure_every("1d");
     run_until(&rig, rig.receiver.wait_until(|asked| asked.len() == 2)).await;

@@ -40,6 +40,7 @@ mod delivery_tls;
 mod floors;
 mod histories;
 mod hostile_receiver;
+mod news;
 mod quarantine;
 mod store_batches;
 mod store_destination;

@@ -203,7 +203,8 @@ jobs:
         self.app_by(Arc::new(SystemClock)).await
     }
 
-    async fn app_by(&self, clock: Arc<dyn Clock>) -> App {
+    /// The same with this clock.
+    pub async fn app_by(&self, clock: Arc<dyn Clock>) -> App {
         let config =
             match config::load_str("jobs.yaml", &self.jobs.lock().unwrap(), self.folder.path(), &variable) {
                 Ok(config) => config,

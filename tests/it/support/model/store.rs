@@ -10,7 +10,7 @@ use onlynew::{
     },
     store::{
         Attempt, ClaimRules, ClaimedMessage, DestinationView, EventFilter, EventStory, EventView, Granted,
-        JobId, JobLease, JobRow, JobView, NewRun, NewToken, PageCommit, PageOutcome, Progress,
+        JobId, JobLease, JobRow, JobView, NewRun, NewToken, News, PageCommit, PageOutcome, Progress,
         QuarantineView, RunEnd, RunId, Settled, Store, StoreError, StoredToken, Wish,
     },
 };
@@ -133,6 +133,10 @@ macro_rules! watched {
                     Ok(done)
                 }
             )+
+
+            fn news(&self) -> Option<Box<dyn News>> {
+                self.inner.news()
+            }
 
             async fn close(&self) {
                 self.inner.close().await;
