@@ -35,6 +35,7 @@ mod connector_quota;
 mod connector_wire;
 mod decide_model;
 mod delivery_headers;
+mod delivery_model;
 mod floors;
 mod histories;
 mod quarantine;
