@@ -46,7 +46,7 @@ mod sqlite {
 
     #[tokio::test]
     async fn random_deliveries_lose_nothing_and_keep_their_order() {
-        live_all(Database::sqlite_in_memory(), seeds(0..200)).await;
+        live_all(Database::sqlite_in_memory(), seeds(0..100)).await;
     }
 }
 
@@ -56,7 +56,7 @@ mod postgres {
     #[tokio::test]
     async fn random_deliveries_lose_nothing_and_keep_their_order() {
         if let Some(database) = Database::postgres().await {
-            live_all(database, seeds(1_000..1_060)).await;
+            live_all(database, seeds(1_000..1_040)).await;
         }
     }
 }
