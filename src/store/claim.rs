@@ -234,7 +234,7 @@ async fn fresh<DB: Dialect>(
     }
     let positions: Vec<_> = free.iter().map(|(_, head)| head.position).collect();
     let sizes = sql::<DB>(
-        "SELECT event.position, octet_length(event.body) AS bytes
+        "SELECT event.position, CAST(octet_length(event.body) AS BIGINT) AS bytes
          FROM {each_text}($1{json}) AS free CROSS JOIN event WHERE event.position = CAST(free.value AS BIGINT)",
     )
     .bind(serde_json::to_string(&positions)?)
