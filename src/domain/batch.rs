@@ -126,10 +126,10 @@ mod tests {
 
     #[test]
     fn batches_are_full_or_have_lingered() {
-        let long = |job: i64, bytes: u64| (job, bytes, SECOND);
-        let fresh = |job: i64, bytes: u64| (job, bytes, Duration::ZERO);
         // what waits, most events, most bytes, most batches -> batches
         type Case<'c> = (&'c [(i64, u64, Duration)], u32, u64, usize, &'c [&'c [usize]]);
+        let long = |job: i64, bytes: u64| (job, bytes, SECOND);
+        let fresh = |job: i64, bytes: u64| (job, bytes, Duration::ZERO);
         let cases: [Case<'_>; 11] = [
             (&[], 2, 100, 9, &[]),
             (&[fresh(1, 10)], 2, 100, 9, &[]),

@@ -5,7 +5,9 @@
 
 mod plan;
 mod receiver;
+mod sending;
 mod table;
+mod wishes;
 mod world;
 
 pub use world::{Counted, live};

@@ -45,8 +45,7 @@ pub struct Table(pub BTreeMap<i64, Row>);
 impl Table {
     /// Reads the events of these jobs.
     pub async fn read(beside: &mut Beside, jobs: &str) -> Self {
-        let poison: String =
-            POISONS.iter().map(|name| format!("WHEN event.body LIKE '%{name}%' THEN '{name}' ")).collect();
+        let poison = POISONS.map(|name| format!("WHEN event.body LIKE '%{name}%' THEN '{name}'")).join(" ");
         let flag = |name: &str| format!("CASE WHEN {name} THEN '1' ELSE '0' END");
         let sql = format!(
             "SELECT CAST(event.position AS TEXT) || '|' || event.event_id || '|' || CAST(event.job AS TEXT) || '|' ||
