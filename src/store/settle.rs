@@ -70,6 +70,9 @@ pub(super) async fn settle<DB: Dialect>(
             for half in [one, other].into_iter().filter(|half| !half.is_empty()) {
                 let message = batch_id(half.iter().map(|event| event.event_id.as_str()));
                 let_go::<DB>(db, half, Some(&message), Duration::ZERO, at).await?;
+                if half.len() == 1 {
+                    forgive::<DB>(db, half).await?;
+                }
             }
         }
     }
@@ -222,6 +225,18 @@ async fn let_go<DB: Dialect>(
     .bind(message.map(str::to_owned))
     .bind(micros_of(after))
     .bind(at.micros())
+    .run(db)
+    .await?;
+    Ok(())
+}
+
+/// Forgets what counted against events: it may have been for what came with them.
+async fn forgive<DB: Dialect>(db: &mut DB::Connection, events: &[&ClaimedEvent]) -> Result<(), StoreError> {
+    sql::<DB>(
+        "UPDATE event SET spent = 0
+         WHERE position IN (SELECT CAST(settled.value AS BIGINT) FROM {each_text}($1{json}) AS settled)",
+    )
+    .bind(positions_of(events))
     .run(db)
     .await?;
     Ok(())

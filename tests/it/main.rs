@@ -36,6 +36,7 @@ mod connector_quota;
 mod connector_wire;
 mod decide_model;
 mod delivery_headers;
+mod delivery_model;
 mod delivery_tls;
 mod floors;
 mod histories;

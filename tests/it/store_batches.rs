@@ -30,6 +30,7 @@ both!(
     a_refused_batch_is_split_until_the_one_is_found,
     a_batch_that_is_too_large_is_split_and_may_not_have_been_received,
     what_fails_for_one_of_a_batch_kills_none_of_the_others,
+    what_counts_against_a_batch_does_not_count_against_its_last_half,
     an_event_that_went_alone_is_repeated_alone,
     an_event_goes_alone_to_where_it_is_turned_over,
     a_probe_is_a_batch_of_one,
@@ -252,6 +253,30 @@ async fn what_fails_for_one_of_a_batch_kills_none_of_the_others(database: Databa
     }
     assert_eq!(dead, ["2"]);
     assert_eq!(database.texts("SELECT key FROM event WHERE state = 'dead'").await, ["2"]);
+}
+
+async fn what_counts_against_a_batch_does_not_count_against_its_last_half(database: Database) {
+    let store = database.open().await;
+    job(&store, "issues", &["1", "2", "3"]).await;
+    let first = claim_one(&store).await;
+    settle(&store, &first, LOST).await;
+    database.tamper("UPDATE event SET spent = 1").await;
+    let took_others = "UPDATE destination SET delivered_at = 9000000000000000";
+    database.tamper(took_others).await;
+    let again = claim_one(&store).await;
+    assert_eq!(settle(&store, &again, LOST).await, Next::Split { ambiguous: true });
+    assert_eq!(
+        database.texts("SELECT CAST(spent AS TEXT) FROM event ORDER BY position").await,
+        ["1", "1", "0"]
+    );
+    let halves = claim(&store).await;
+    database.tamper(took_others).await;
+    assert_eq!(settle(&store, &halves[0], LOST).await, Next::Split { ambiguous: true });
+    assert!(matches!(settle(&store, &halves[1], FAILED).await, Next::Again { spent: true, .. }));
+    assert_eq!(
+        database.texts("SELECT CAST(spent AS TEXT) FROM event ORDER BY position").await,
+        ["0", "0", "1"]
+    );
 }
 
 async fn an_event_that_went_alone_is_repeated_alone(database: Database) {

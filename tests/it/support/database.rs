@@ -96,19 +96,17 @@ impl Database {
         (self.open().await, self.open().await)
     }
 
+    /// A connection of its own, behind the store's back.
+    pub async fn connect(&self) -> Beside {
+        match self.place {
+            Place::Sqlite { .. } => Beside::Sqlite(SqliteConnection::connect(&self.url).await.unwrap()),
+            Place::Postgres { .. } => Beside::Postgres(PgConnection::connect(&self.url).await.unwrap()),
+        }
+    }
+
     /// Runs a statement behind the store's back.
     pub async fn tamper(&self, sql: &str) {
-        let sql = AssertSqlSafe(sql.to_owned());
-        match self.place {
-            Place::Sqlite { .. } => {
-                let mut connection = SqliteConnection::connect(&self.url).await.unwrap();
-                sqlx::query(sql).execute(&mut connection).await.unwrap();
-            }
-            Place::Postgres { .. } => {
-                let mut connection = PgConnection::connect(&self.url).await.unwrap();
-                sqlx::query(sql).execute(&mut connection).await.unwrap();
-            }
-        }
+        self.connect().await.tamper(sql).await;
     }
 
     /// Makes every `operation` (`INSERT`, `UPDATE` or `DELETE`) on `table` fail whose row meets `condition`,
@@ -176,25 +174,45 @@ impl Database {
 
     /// The texts of a query's only column, which must be a text.
     pub async fn texts(&self, sql: &str) -> Vec<String> {
-        let sql = AssertSqlSafe(sql.to_owned());
-        match self.place {
-            Place::Sqlite { .. } => {
-                let mut connection = SqliteConnection::connect(&self.url).await.unwrap();
-                let rows = sqlx::query(sql).fetch_all(&mut connection).await.unwrap();
-                rows.iter().map(|row| row.get(0)).collect()
-            }
-            Place::Postgres { .. } => {
-                let mut connection = PgConnection::connect(&self.url).await.unwrap();
-                let rows = sqlx::query(sql).fetch_all(&mut connection).await.unwrap();
-                rows.iter().map(|row| row.get(0)).collect()
-            }
-        }
+        self.connect().await.texts(sql).await
     }
 
     /// The number that `SELECT {expression}` finds.
     pub async fn number(&self, expression: &str) -> i64 {
         let found = self.texts(&format!("SELECT CAST({expression} AS TEXT)")).await;
         found.first().unwrap().parse().unwrap()
+    }
+}
+
+/// A connection behind the store's back.
+pub enum Beside {
+    Sqlite(SqliteConnection),
+    Postgres(PgConnection),
+}
+
+impl Beside {
+    /// Runs a statement.
+    pub async fn tamper(&mut self, sql: &str) {
+        let sql = AssertSqlSafe(sql.to_owned());
+        match self {
+            Self::Sqlite(connection) => drop(sqlx::query(sql).execute(connection).await.unwrap()),
+            Self::Postgres(connection) => drop(sqlx::query(sql).execute(connection).await.unwrap()),
+        }
+    }
+
+    /// The texts of a query's only column, which must be a text.
+    pub async fn texts(&mut self, sql: &str) -> Vec<String> {
+        let sql = AssertSqlSafe(sql.to_owned());
+        match self {
+            Self::Sqlite(connection) => {
+                let rows = sqlx::query(sql).fetch_all(connection).await.unwrap();
+                rows.iter().map(|row| row.get(0)).collect()
+            }
+            Self::Postgres(connection) => {
+                let rows = sqlx::query(sql).fetch_all(connection).await.unwrap();
+                rows.iter().map(|row| row.get(0)).collect()
+            }
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the tests share: fresh databases, pages to commit, servers to ask, and the whole put together.
 
 pub mod database;
+pub mod delivery;
 pub mod hostile;
 pub mod model;
 pub mod pages;
