@@ -17,9 +17,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     cases_running::{daily, run_app_until},
-    store_outbox::{FAILED, attempt, claim_one, delivered, slow},
     support::{
         database::Database,
+        messages::{FAILED, attempt, claim_one, delivered, slow},
         pages::{DESTINATION, RunningJob, broken, record},
         rig::page_of,
     },

@@ -10,11 +10,11 @@ use onlynew::{
     store::{ClaimRules, ClaimedMessage, Store, Wish},
 };
 
-use super::store_outbox::{FAILED, alone, attempt, delivered, slow};
 use crate::{
     both,
     support::{
         database::Database,
+        messages::{FAILED, alone, attempt, delivered, slow},
         pages::{DESTINATION, LONG, RunningJob, record},
     },
 };

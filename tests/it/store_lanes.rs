@@ -13,11 +13,11 @@ use onlynew::{
     },
 };
 
-use super::store_outbox::{FAILED, alone, attempt, delivered};
 use crate::{
     both,
     support::{
         database::Database,
+        messages::{FAILED, alone, attempt, delivered},
         pages::{DESTINATION, LONG, RunningJob, record},
     },
 };

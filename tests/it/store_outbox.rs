@@ -7,19 +7,17 @@ use std::{
 };
 
 use onlynew::{
-    domain::{
-        delivery::{Next, Tried, Verdict},
-        health::Condition,
-        instant::Instant,
-        lane::OnDead,
-    },
-    store::{Attempt, ClaimRules, ClaimedMessage, Settled, Store},
+    domain::delivery::{Next, Tried, Verdict},
+    store::{Attempt, Store},
 };
 
 use crate::{
     both,
     support::{
         database::Database,
+        messages::{
+            FAILED, alone, attempt, claim, claim_one, delivered, job_with_events, place, slow, two_claims,
+        },
         pages::{DESTINATION, LONG, RunningJob, record},
     },
 };
@@ -31,11 +29,6 @@ both!(
     a_claim_that_ran_out_goes_to_another_and_is_void,
     a_claim_that_ran_out_unnoticed_still_settles,
     attempts_count_once_the_destination_took_another_event,
-    a_destination_that_fails_is_probed_with_one_event_after_another,
-    a_parked_destination_waits_and_all_that_waits_is_due_once_it_opens,
-    a_probe_whose_process_died_is_sent_again,
-    a_paused_destination_is_sent_nothing,
-    a_busy_destination_is_left_alone_by_everyone,
     a_dead_letter_lets_the_next_event_of_its_key_go,
     what_is_settled_stays_settled,
     a_fault_in_a_settlement_leaves_the_claim_as_it_was,
@@ -44,66 +37,6 @@ both!(
     a_key_that_waits_at_two_destinations_moves_on_in_its_order,
     what_one_destination_answered_says_nothing_of_the_next_one,
 );
-
-/// An attempt that came to `verdict`, at a destination that waits for nothing.
-pub fn attempt(verdict: Verdict) -> Attempt {
-    Attempt {
-        status: Some(200),
-        error: Some("why".into()),
-        answer: "ok\0".into(),
-        sent_at: Instant::from_seconds(1),
-        took: Duration::from_millis(3),
-        verdict,
-        delays: Arc::new([Duration::ZERO; 2]),
-        on_dead: OnDead::Skip,
-        random: 0.5,
-    }
-}
-
-/// Takes so many events for so long, each alone.
-pub fn alone(messages: u32, ttl: Duration) -> ClaimRules {
-    ClaimRules { messages, ttl, batch: None, coalesces: false }
-}
-
-/// An attempt that delivered.
-pub fn delivered() -> Attempt {
-    attempt(Verdict::Delivered)
-}
-
-/// An attempt that came to `verdict`, at a destination that waits for hours.
-pub fn slow(verdict: Verdict) -> Attempt {
-    Attempt { delays: Arc::new([Duration::from_hours(1); 2]), ..attempt(verdict) }
-}
-
-/// A failure like any other.
-pub const FAILED: Verdict = Verdict::Failed { ambiguous: false, at_least: None };
-
-/// The key and the sequence of a claimed event.
-fn place(claim: &ClaimedMessage) -> (String, i64) {
-    let body: serde_json::Value = serde_json::from_str(&claim.events[0].body).unwrap();
-    (body["key"].as_str().unwrap().to_owned(), body["sequence"].as_i64().unwrap())
-}
-
-/// Claims what there is.
-pub async fn claim(store: &Arc<dyn Store>) -> Vec<ClaimedMessage> {
-    store.claim_messages(DESTINATION, &alone(10, LONG)).await.unwrap()
-}
-
-/// Claims the one event that there is.
-pub async fn claim_one(store: &Arc<dyn Store>) -> ClaimedMessage {
-    let mut claims = claim(store).await;
-    assert_eq!(claims.len(), 1, "{claims:?}");
-    claims.remove(0)
-}
-
-/// A job with `count` events of key 1 waiting.
-async fn job_with_events(store: &Arc<dyn Store>, count: u32) -> RunningJob {
-    let job = RunningJob::start(store, "issues").await;
-    for number in 1..=count {
-        job.commit(number, vec![record("1", i64::from(number), "x")]).await;
-    }
-    job
-}
 
 async fn only_the_earliest_event_of_a_key_is_claimed(database: Database) {
     let store = database.open().await;
@@ -232,14 +165,6 @@ async fn a_claim_that_ran_out_unnoticed_still_settles(database: Database) {
     assert_eq!(claim(&store).await, []);
 }
 
-/// Two keys with one event each, both claimed.
-async fn two_claims(store: &Arc<dyn Store>) -> (ClaimedMessage, ClaimedMessage) {
-    let job = job_with_events(store, 1).await;
-    job.commit(2, vec![record("2", 1, "x")]).await;
-    let mut claims = claim(store).await.into_iter();
-    (claims.next().unwrap(), claims.next().unwrap())
-}
-
 async fn attempts_count_once_the_destination_took_another_event(database: Database) {
     let store = database.open().await;
     let (mut one, other) = two_claims(&store).await;
@@ -260,88 +185,6 @@ async fn attempts_count_once_the_destination_took_another_event(database: Databa
     assert_eq!(spent, [(0, 1), (0, 2), (1, 3), (1, 4)]);
     let outcomes = database.texts("SELECT outcome FROM attempt ORDER BY id").await;
     assert_eq!(outcomes, ["again", "again", "delivered", "again", "again"]);
-}
-
-async fn a_destination_that_fails_is_probed_with_one_event_after_another(database: Database) {
-    let store = database.open().await;
-    let job = job_with_events(&store, 1).await;
-    job.commit(2, (2..=5).map(|key| record(&key.to_string(), 1, "x")).collect()).await;
-    let mut shut = None;
-    for claim in claim(&store).await {
-        shut = store.settle_message(&claim, &attempt(FAILED)).await.unwrap();
-    }
-    let shut = shut.unwrap();
-    assert!(shut.has_shut() && shut.after == Condition::Failing, "{shut:?}");
-    let view = store.destinations().await.unwrap().remove(0);
-    assert_eq!((view.health.condition, view.health.failures, view.pending), (Condition::Failing, 5, 5));
-    assert_eq!(view.health.reason.as_deref(), Some("why"));
-
-    let mut probed = Vec::new();
-    for _ in 0..4 {
-        let probe = claim_one(&store).await;
-        assert!(probe.tried.is_probe);
-        assert_eq!(claim(&store).await, [], "one at a time");
-        store.settle_message(&probe, &attempt(FAILED)).await.unwrap();
-        probed.push(place(&probe).0);
-    }
-    assert_eq!(probed, ["1", "2", "3", "4"], "the one that was not tried for longest");
-    let probe = claim_one(&store).await;
-    let settled = store.settle_message(&probe, &delivered()).await.unwrap().unwrap();
-    assert!(settled.has_opened());
-    let first = claim_one(&store).await;
-    assert_eq!(claim(&store).await, [], "a few at a time");
-    store.settle_message(&first, &delivered()).await.unwrap();
-    assert_eq!(claim(&store).await.len(), 2);
-}
-
-async fn a_parked_destination_waits_and_all_that_waits_is_due_once_it_opens(database: Database) {
-    let store = database.open().await;
-    let (one, other) = two_claims(&store).await;
-    store.settle_message(&one, &slow(FAILED)).await.unwrap();
-    let parked = store.settle_message(&other, &slow(Verdict::Misplaced)).await.unwrap().unwrap();
-    assert_eq!(parked.after, Condition::Parked);
-    assert_eq!(claim(&store).await, []);
-    let wait = store.next_due(DESTINATION, Duration::ZERO).await.unwrap().unwrap();
-    assert!(wait > Duration::from_mins(14) && wait < Duration::from_mins(20), "{wait:?}");
-    store.probe_destination(DESTINATION).await.unwrap();
-    assert_eq!(store.next_due(DESTINATION, Duration::ZERO).await.unwrap(), Some(Duration::ZERO));
-    let probe = claim_one(&store).await;
-    store.settle_message(&probe, &slow(Verdict::Delivered)).await.unwrap();
-    assert_eq!(claim(&store).await.len(), 1, "it does not wait for its hour");
-}
-
-async fn a_probe_whose_process_died_is_sent_again(database: Database) {
-    let store = database.open().await;
-    let (one, _other) = two_claims(&store).await;
-    store.settle_message(&one, &attempt(Verdict::Misplaced)).await.unwrap();
-    let probe = store.claim_messages(DESTINATION, &alone(10, Duration::from_millis(1))).await.unwrap();
-    assert_eq!(probe.len(), 1);
-    tokio::time::sleep(Duration::from_millis(20)).await;
-    assert_eq!(claim(&store).await.len(), 1);
-}
-
-async fn a_paused_destination_is_sent_nothing(database: Database) {
-    let store = database.open().await;
-    job_with_events(&store, 1).await;
-    assert!(store.pause_destination(DESTINATION, true).await.unwrap());
-    assert!(!store.pause_destination(DESTINATION, true).await.unwrap());
-    assert_eq!(claim(&store).await, []);
-    assert_eq!(store.next_due(DESTINATION, Duration::ZERO).await.unwrap(), None);
-    assert!(store.destinations().await.unwrap()[0].paused_at.is_some());
-    assert!(store.pause_destination(DESTINATION, false).await.unwrap());
-    claim_one(&store).await;
-}
-
-async fn a_busy_destination_is_left_alone_by_everyone(database: Database) {
-    let (store, other_store) = database.open_two().await;
-    let job = job_with_events(&store, 1).await;
-    let one = claim_one(&store).await;
-    job.commit(2, vec![record("2", 1, "x")]).await;
-    let settled = store.settle_message(&one, &attempt(Verdict::Wait(Duration::from_mins(1)))).await.unwrap();
-    assert!(matches!(settled, Some(Settled { next: Next::Again { spent: false, .. }, .. })), "{settled:?}");
-    assert_eq!(claim(&other_store).await, []);
-    store.probe_destination(DESTINATION).await.unwrap();
-    assert_eq!(claim(&store).await, [], "it asked for that");
 }
 
 async fn a_dead_letter_lets_the_next_event_of_its_key_go(database: Database) {

@@ -114,12 +114,13 @@ async fn c26_a_value_that_comes_back_is_a_change_of_its_own(database: Database) 
     }
     let mut seen = Vec::new();
     for _ in 0..3 {
-        let claims = store.claim_messages(DESTINATION, &super::store_outbox::alone(10, LONG)).await.unwrap();
+        let claims =
+            store.claim_messages(DESTINATION, &crate::support::messages::alone(10, LONG)).await.unwrap();
         let [claim] = claims.as_slice() else { panic!("{claims:?}") };
         let body: serde_json::Value = serde_json::from_str(&claim.body().unwrap()).unwrap();
         assert_eq!(body["id"], claim.id.as_str());
         seen.push((body["sequence"].to_string(), body["data"]["content"].to_string()));
-        assert!(store.settle_message(claim, &super::store_outbox::delivered()).await.unwrap().is_some());
+        assert!(store.settle_message(claim, &crate::support::messages::delivered()).await.unwrap().is_some());
     }
     let expected = [("1", "\"a\""), ("2", "\"b\""), ("3", "\"a\"")];
     assert_eq!(seen, expected.map(|(sequence, content)| (sequence.to_owned(), content.to_owned())));
@@ -328,7 +329,7 @@ async fn a_large_page_is_stored_whole(database: Database) {
     assert_eq!(changes(job.commit(1, page(1)).await), [2_000, 0, 0, 2_000]);
     assert_eq!(changes(job.commit(2, page(2)).await), [0, 2_000, 0, 2_000]);
     assert_eq!(
-        store.claim_messages(DESTINATION, &super::store_outbox::alone(5_000, LONG)).await.unwrap().len(),
+        store.claim_messages(DESTINATION, &crate::support::messages::alone(5_000, LONG)).await.unwrap().len(),
         2_000
     );
 }

@@ -9,9 +9,9 @@ use onlynew::{
 
 use crate::{
     both,
-    store_outbox::{alone, attempt, delivered},
     support::{
         database::Database,
+        messages::{alone, attempt, delivered},
         pages::{DESTINATION, LONG, RunningJob, record},
     },
 };

@@ -3,6 +3,7 @@
 pub mod database;
 pub mod delivery;
 pub mod hostile;
+pub mod messages;
 pub mod model;
 pub mod pages;
 pub mod rig;
