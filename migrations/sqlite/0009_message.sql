@@ -18,5 +18,5 @@ CREATE INDEX outbox_held ON outbox_head (job) WHERE held;
 
 -- The batch that it was an attempt for; none for an event that went alone. An outcome can also be 'split'.
 ALTER TABLE attempt ADD COLUMN batch TEXT;
--- What the answer meant: delivered | failed | lost | misplaced | refused | too_large | busy; none for older attempts.
+-- What the answer meant: delivered | failed | lost | unreached | misplaced | refused | too_large | busy; none for older attempts.
 ALTER TABLE attempt ADD COLUMN class TEXT;

@@ -66,6 +66,8 @@ pub enum Verdict {
         /// The shortest wait the receiver asks for.
         at_least: Option<Duration>,
     },
+    /// The same, since it did not reach the receiver.
+    Unreached,
     /// The destination is not what it is taken for: no event of it can be delivered until that is mended.
     Misplaced,
     /// The receiver refuses what it was sent.
@@ -83,6 +85,7 @@ impl Verdict {
             Self::Delivered => "delivered",
             Self::Failed { ambiguous: false, .. } => "failed",
             Self::Failed { ambiguous: true, .. } => "lost",
+            Self::Unreached => "unreached",
             Self::Misplaced => "misplaced",
             Self::Refused => "refused",
             Self::TooLarge => "too_large",
@@ -101,7 +104,7 @@ const LONGEST_WAIT: Duration = Duration::from_hours(24);
 pub fn judge(answer: Answer) -> Verdict {
     let failed = |ambiguous, at_least| Verdict::Failed { ambiguous, at_least };
     let (code, wait, says) = match answer {
-        Answer::Unreached => return failed(false, None),
+        Answer::Unreached => return Verdict::Unreached,
         Answer::Untrusted => return Verdict::Misplaced,
         Answer::Lost => return failed(true, None),
         Answer::Status { code, retry_after, says } => {
@@ -169,7 +172,8 @@ pub enum Next {
 /// spreads a wait over ±20 %.
 ///
 /// Nothing counts against an event but with evidence that its destination takes others: an outage, however
-/// long, makes no dead letters. Nor does it die for what came with it: a batch is split until the one is found.
+/// long, makes no dead letters. Nor does it die for what came with it: a batch is split until the one is found, also
+/// where there is no evidence, once it was answered as often as an event is tried.
 pub fn next(verdict: Verdict, tried: Tried, health: &Health, delays: &[Duration], random: f64) -> Next {
     let delay = || {
         let index = usize::try_from(tried.tries).unwrap_or(usize::MAX);
@@ -179,21 +183,26 @@ pub fn next(verdict: Verdict, tried: Tried, health: &Health, delays: &[Duration]
     let again = |after, spent, ambiguous| Next::Again { after, spent, ambiguous };
     // It took another one since this one was last tried, or at that moment, as far as clocks can tell.
     let took_others = tried.tried_at.is_some_and(|tried_at| health.delivered_at >= Some(tried_at));
+    let failed = |ambiguous, at_least: Option<Duration>, is_reached| {
+        let most = u32::try_from(delays.len()).unwrap_or(u32::MAX);
+        let is_spent = took_others && tried.spent.saturating_add(1) >= most;
+        let is_ambiguous = ambiguous || tried.is_ambiguous;
+        // What may have been acted on is repeated as it was for as long as it can be.
+        let is_worn = is_reached && tried.tries.saturating_add(1) >= most;
+        match tried.is_batch {
+            true if is_spent || is_worn || (took_others && !is_ambiguous) => {
+                Next::Split { ambiguous: is_ambiguous }
+            }
+            false if is_spent => Next::Dead,
+            _ => again(delay().max(at_least.unwrap_or_default()), took_others, ambiguous),
+        }
+    };
     match verdict {
         Verdict::Delivered => Next::Delivered,
         Verdict::Wait(wait) => again(jittered(wait, random), false, false),
         Verdict::Misplaced => again(delay(), false, false),
-        Verdict::Failed { ambiguous, at_least } => {
-            let most = u32::try_from(delays.len()).unwrap_or(u32::MAX);
-            let is_spent = took_others && tried.spent.saturating_add(1) >= most;
-            let is_ambiguous = ambiguous || tried.is_ambiguous;
-            match tried.is_batch {
-                // What may have been acted on is repeated as it was for as long as it can be.
-                true if is_spent || (took_others && !is_ambiguous) => Next::Split { ambiguous: is_ambiguous },
-                false if is_spent => Next::Dead,
-                _ => again(delay().max(at_least.unwrap_or_default()), took_others, ambiguous),
-            }
-        }
+        Verdict::Failed { ambiguous, at_least } => failed(ambiguous, at_least, true),
+        Verdict::Unreached => failed(false, None, false),
         // It may have acted on those before the one that it refuses.
         Verdict::Refused if tried.is_batch => Next::Split { ambiguous: true },
         Verdict::TooLarge if tried.is_batch => Next::Split { ambiguous: false },
@@ -255,7 +264,7 @@ mod tests {
             (status(422), Verdict::Refused),
             (status(429), Verdict::Wait(BUSY_WAIT)),
             (asking(429, 9), Verdict::Wait(Duration::from_secs(9))),
-            (Answer::Unreached, failed),
+            (Answer::Unreached, Verdict::Unreached),
             (Answer::Untrusted, Verdict::Misplaced),
             (Answer::Lost, maybe),
         ];
@@ -334,12 +343,16 @@ mod tests {
             (Verdict::TooLarge, doubtful(1, 0), true, split(false)),
             (Verdict::Misplaced, batch(1, 1), true, again(100, false)),
             (FAILED, batch(0, 0), true, again(10, false)),
-            (FAILED, batch(1, 0), false, again(100, false)),
+            (FAILED, batch(0, 0), false, again(10, false)),
+            (FAILED, batch(1, 0), false, split(false)),
+            (Verdict::Unreached, batch(1, 0), false, again(100, false)),
+            (Verdict::Unreached, batch(1, 0), true, split(false)),
+            (Verdict::Unreached, doubtful(8, 1), false, again(100, false)),
             (FAILED, batch(1, 0), true, split(false)),
-            (FAILED, doubtful(1, 0), true, again(100, true)),
+            (FAILED, doubtful(0, 0), false, again(10, false)),
+            (FAILED, doubtful(1, 0), false, split(true)),
             (FAILED, doubtful(2, 1), true, split(true)),
-            (FAILED, doubtful(2, 1), false, again(100, false)),
-            (lost, batch(1, 0), true, lost_again(100, true)),
+            (lost, batch(0, 0), true, lost_again(10, false)),
             (lost, batch(2, 1), true, split(true)),
         ];
         for (verdict, tried, took_one, expected) in cases {

@@ -138,7 +138,7 @@ impl Health {
                 }
                 health.shut_until_probed(is_probe || !shut, delays, random, now);
             }
-            Verdict::Failed { .. } => {
+            Verdict::Failed { .. } | Verdict::Unreached => {
                 health.failures = health.failures.saturating_add(1);
                 if !shut && (health.failures >= FAILURES || self.condition == Condition::Recovering) {
                     health.turn(Condition::Failing, why, now);
@@ -239,6 +239,7 @@ mod tests {
                 'f' => FAILED,
                 'r' => Verdict::Refused,
                 'l' | 'b' => Verdict::TooLarge,
+                'u' => Verdict::Unreached,
                 'm' => Verdict::Misplaced,
                 'w' => Verdict::Wait(Duration::from_secs(7)),
                 other => panic!("{other}"),
@@ -276,6 +277,7 @@ mod tests {
             ("fffff", Failing, 15),
             ("ffffffff", Failing, 15),
             ("fffffF", Failing, 906),
+            ("fufuuU", Failing, 906),
             ("fffffFF", Failing, 907),
             ("fffffR", Failing, 906),
             ("fffffD", Recovering, 0),

@@ -129,7 +129,7 @@ pub struct AttemptView {
     pub redelivery: u32,
     /// What it came to: `delivered`, `again`, `refused`, `split` or `dead`.
     pub outcome: String,
-    /// What the answer meant: `delivered`, `failed`, `lost`, `misplaced`, `refused`, `too_large` or `busy`; `None` where
+    /// What the answer meant: `delivered`, `failed`, `lost`, `unreached`, `misplaced`, `refused`, `too_large` or `busy`; `None` where
     /// an older release stored it.
     pub class: Option<String>,
     /// The batch that it went in; `None` where it went alone.

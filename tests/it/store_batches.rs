@@ -120,7 +120,7 @@ async fn a_batch_that_may_have_been_received_is_repeated_as_it_was(database: Dat
     assert_eq!(settle(&store, &first, LOST).await, expected);
     job.commit(2, vec![record("0", 1, "x"), record("3", 1, "x"), record("1", 2, "y")]).await;
 
-    for verdict in [FAILED, Verdict::Wait(Duration::ZERO), Verdict::Delivered] {
+    for verdict in [Verdict::Unreached, Verdict::Wait(Duration::ZERO), Verdict::Delivered] {
         database
             .tamper("UPDATE destination SET not_before = NULL, condition = 'well', delivered_at = NULL")
             .await;

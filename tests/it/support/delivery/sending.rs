@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use onlynew::{
     domain::{
         batch::batch_id,
-        delivery::{Answer, Next, Verdict, judge},
+        delivery::{Answer, Next, judge},
         instant::Instant,
         lane::OnDead,
     },
@@ -187,8 +187,8 @@ impl World {
             Next::Dead => {
                 self.counted.dead += 1;
                 // Where a receiver begins to refuse everything, or fails an event again and again while it takes
-                // others, nobody can tell that the event is good.
-                let is_doubtful = !received.of_event && (verdict == Verdict::Refused || !self.calm);
+                // others, nobody can tell that the event is good. Once all is well it does neither.
+                let is_doubtful = !received.of_event;
                 let is_good = claim.events.iter().any(|event| self.table.0[&event.position].poison.is_none());
                 if claim.events.len() > 1 || (is_good && !is_doubtful) {
                     return Err(format!("{} is dead", claim.id));
