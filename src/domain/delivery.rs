@@ -173,7 +173,7 @@ pub enum Next {
 ///
 /// Nothing counts against an event but with evidence that its destination takes others: an outage, however
 /// long, makes no dead letters. Nor does it die for what came with it: a batch is split until the one is found, also
-/// where there is no evidence, once it was answered as often as an event is tried.
+/// where there is no evidence, once it has been tried again as often as the schedule has waits.
 pub fn next(verdict: Verdict, tried: Tried, health: &Health, delays: &[Duration], random: f64) -> Next {
     let delay = || {
         let index = usize::try_from(tried.tries).unwrap_or(usize::MAX);
@@ -188,7 +188,7 @@ pub fn next(verdict: Verdict, tried: Tried, health: &Health, delays: &[Duration]
         let is_spent = took_others && tried.spent.saturating_add(1) >= most;
         let is_ambiguous = ambiguous || tried.is_ambiguous;
         // What may have been acted on is repeated as it was for as long as it can be.
-        let is_worn = is_reached && tried.tries.saturating_add(1) >= most;
+        let is_worn = is_reached && tried.tries >= most;
         match tried.is_batch {
             true if is_spent || is_worn || (took_others && !is_ambiguous) => {
                 Next::Split { ambiguous: is_ambiguous }
@@ -343,16 +343,17 @@ mod tests {
             (Verdict::TooLarge, doubtful(1, 0), true, split(false)),
             (Verdict::Misplaced, batch(1, 1), true, again(100, false)),
             (FAILED, batch(0, 0), true, again(10, false)),
-            (FAILED, batch(0, 0), false, again(10, false)),
-            (FAILED, batch(1, 0), false, split(false)),
-            (Verdict::Unreached, batch(1, 0), false, again(100, false)),
+            (FAILED, batch(1, 0), false, again(100, false)),
+            (FAILED, batch(2, 0), false, split(false)),
+            (Verdict::Unreached, batch(2, 0), false, again(100, false)),
             (Verdict::Unreached, batch(1, 0), true, split(false)),
             (Verdict::Unreached, doubtful(8, 1), false, again(100, false)),
             (FAILED, batch(1, 0), true, split(false)),
-            (FAILED, doubtful(0, 0), false, again(10, false)),
-            (FAILED, doubtful(1, 0), false, split(true)),
+            (FAILED, doubtful(1, 0), true, again(100, true)),
+            (FAILED, doubtful(1, 1), false, again(100, false)),
+            (FAILED, doubtful(2, 0), false, split(true)),
             (FAILED, doubtful(2, 1), true, split(true)),
-            (lost, batch(0, 0), true, lost_again(10, false)),
+            (lost, batch(1, 0), true, lost_again(100, true)),
             (lost, batch(2, 1), true, split(true)),
         ];
         for (verdict, tried, took_one, expected) in cases {

@@ -130,7 +130,7 @@ async fn a_batch_that_may_have_been_received_is_repeated_as_it_was(database: Dat
         assert_eq!(again.body().unwrap(), first.body().unwrap());
         for claim in claims.iter().filter(|claim| claim.id != first.id) {
             assert_eq!((keys(claim), claim.is_repeat), (vec!["0".to_owned(), "3".to_owned()], false));
-            settle(&store, claim, FAILED).await;
+            settle(&store, claim, Verdict::Unreached).await;
         }
         settle(&store, again, verdict).await;
     }
