@@ -11,7 +11,7 @@ CREATE INDEX event_waiting ON event (destination, job, partition, lane, position
 ALTER TABLE outbox_head ADD COLUMN message TEXT COLLATE "C";
 UPDATE outbox_head SET message = (SELECT event.event_id FROM event WHERE event.position = outbox_head.position)
 WHERE leased OR (SELECT event.ambiguous FROM event WHERE event.position = outbox_head.position);
-CREATE INDEX outbox_message ON outbox_head (destination, message) WHERE message IS NOT NULL;
+CREATE INDEX outbox_message ON outbox_head (destination, message, position) WHERE message IS NOT NULL;
 -- It was refused for good, and its lane waits for a person.
 ALTER TABLE outbox_head ADD COLUMN held BOOLEAN NOT NULL DEFAULT FALSE;
 CREATE INDEX outbox_held ON outbox_head (job) WHERE held;

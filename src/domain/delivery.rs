@@ -183,8 +183,12 @@ pub fn next(verdict: Verdict, tried: Tried, health: &Health, delays: &[Duration]
     let again = |after, spent, ambiguous| Next::Again { after, spent, ambiguous };
     // It took another one since this one was last tried, or at that moment, as far as clocks can tell.
     let took_others = tried.tried_at.is_some_and(|tried_at| health.delivered_at >= Some(tried_at));
+    // The last that was heard of the destination was that it took one.
+    let takes_others = tried.tried_at.is_none() && health.refusals == 0 && health.delivered_at.is_some();
+    let is_open = !health.condition.is_shut() && !tried.is_probe;
+    let counts = is_open && (took_others || takes_others);
+    let most = u32::try_from(delays.len()).unwrap_or(u32::MAX);
     let failed = |ambiguous, at_least: Option<Duration>, is_reached| {
-        let most = u32::try_from(delays.len()).unwrap_or(u32::MAX);
         let is_spent = took_others && tried.spent.saturating_add(1) >= most;
         let is_ambiguous = ambiguous || tried.is_ambiguous;
         // What may have been acted on is repeated as it was for as long as it can be.
@@ -200,19 +204,17 @@ pub fn next(verdict: Verdict, tried: Tried, health: &Health, delays: &[Duration]
     match verdict {
         Verdict::Delivered => Next::Delivered,
         Verdict::Wait(wait) => again(jittered(wait, random), false, false),
-        Verdict::Misplaced => again(delay(), false, false),
         Verdict::Failed { ambiguous, at_least } => failed(ambiguous, at_least, true),
         Verdict::Unreached => failed(false, None, false),
+        // Where nothing shows that others are taken, what may have been acted on keeps its name.
+        Verdict::Refused if tried.is_batch && tried.is_ambiguous && !counts && tried.tries < most => {
+            again(delay(), false, false)
+        }
         // It may have acted on those before the one that it refuses.
         Verdict::Refused if tried.is_batch => Next::Split { ambiguous: true },
         Verdict::TooLarge if tried.is_batch => Next::Split { ambiguous: false },
-        Verdict::Refused | Verdict::TooLarge => {
-            // The last that was heard of the destination was that it took one.
-            let takes_others =
-                tried.tried_at.is_none() && health.refusals == 0 && health.delivered_at.is_some();
-            let is_open = !health.condition.is_shut() && !tried.is_probe;
-            if is_open && (took_others || takes_others) { Next::Dead } else { again(delay(), false, false) }
-        }
+        Verdict::Refused | Verdict::TooLarge if counts => Next::Dead,
+        Verdict::Misplaced | Verdict::Refused | Verdict::TooLarge => again(delay(), false, false),
     }
 }
 
@@ -339,6 +341,10 @@ mod tests {
             (Verdict::Delivered, batch(0, 0), false, Next::Delivered),
             (Verdict::Refused, batch(0, 0), false, split(true)),
             (Verdict::Refused, Tried { is_probe: true, ..batch(0, 0) }, false, split(true)),
+            (Verdict::Refused, doubtful(1, 0), true, split(true)),
+            (Verdict::Refused, doubtful(1, 0), false, again(100, false)),
+            (Verdict::Refused, Tried { is_probe: true, ..doubtful(1, 0) }, true, again(100, false)),
+            (Verdict::Refused, doubtful(2, 0), false, split(true)),
             (Verdict::TooLarge, batch(0, 0), false, split(false)),
             (Verdict::TooLarge, doubtful(1, 0), true, split(false)),
             (Verdict::Misplaced, batch(1, 1), true, again(100, false)),

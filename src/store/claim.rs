@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::{
     ClaimRules, ClaimedEvent, ClaimedMessage, JobId, StoreError,
+    coalesce::coalesce,
     destination::{self, Admission},
     dialect::{Dialect, sql},
     rows,
@@ -24,10 +25,11 @@ use crate::domain::{
 
 /// A head that this transaction has locked.
 #[derive(Clone, Debug)]
-struct Head {
-    position: i64,
+pub(super) struct Head {
+    pub(super) position: i64,
     job: i64,
-    message: Option<String>,
+    /// What it was sent in before, where that may have been received.
+    pub(super) message: Option<String>,
     waited: Duration,
 }
 
@@ -43,17 +45,22 @@ pub(super) async fn claim<DB: Dialect>(
         Admission::Probe => (least_tried::<DB>(db, destination).await?, 1),
     };
     let is_probe = matches!(admission, Admission::Probe);
-    if heads.is_empty() || (is_probe && !destination::take_probe::<DB>(db, destination, rules.ttl).await?) {
+    if heads.is_empty() {
         return Ok(Vec::new());
     }
     if rules.coalesces {
-        supersede::<DB>(db, &mut heads).await?;
+        coalesce::<DB>(db, &mut heads).await?;
     }
     let room = usize::try_from(room).unwrap_or(usize::MAX);
     let mut messages = repeats::<DB>(db, destination, &heads).await?;
     messages.extend(fresh::<DB>(db, rules, is_probe, &heads).await?);
     messages.sort_unstable_by_key(|message| message.order);
     messages.truncate(room);
+    // Only now: the right to probe would be taken for nothing where no message is whole.
+    if messages.is_empty() || (is_probe && !destination::take_probe::<DB>(db, destination, rules.ttl).await?)
+    {
+        return Ok(Vec::new());
+    }
     take::<DB>(db, destination, rules.ttl, is_probe, messages).await
 }
 
@@ -102,47 +109,6 @@ fn head<DB: Dialect>(row: &DB::Row) -> Result<Head, StoreError> {
     })
 }
 
-/// Turns heads over to the newest events of their lanes, and has those before it superseded. What may have been
-/// received is not: it is repeated first.
-async fn supersede<DB: Dialect>(db: &mut DB::Connection, heads: &mut [Head]) -> Result<(), StoreError> {
-    let free = heads.iter().filter(|head| head.message.is_none()).map(|head| head.position);
-    let newest = sql::<DB>(
-        "SELECT head.position, max(event.position) AS newest
-         FROM {each_text}($1{json}) AS free CROSS JOIN outbox_head AS head CROSS JOIN event
-         WHERE head.position = CAST(free.value AS BIGINT) AND event.destination = head.destination
-           AND event.job = head.job AND event.partition = head.partition AND event.lane = head.lane
-           AND event.state = 'pending'
-         GROUP BY head.position HAVING max(event.position) > head.position",
-    )
-    .bind(serde_json::to_string(&free.collect::<Vec<_>>())?)
-    .all(db)
-    .await?;
-    for row in newest {
-        let (position, newest) =
-            (rows::get::<DB, i64>(&row, "position")?, rows::get::<DB, i64>(&row, "newest")?);
-        sql::<DB>(
-            "UPDATE event SET state = 'superseded', settled_at = {now} WHERE position IN (
-                 SELECT older.position FROM outbox_head AS head JOIN event AS older
-                   ON older.destination = head.destination AND older.job = head.job
-                  AND older.partition = head.partition AND older.lane = head.lane AND older.state = 'pending'
-                 WHERE head.position = $1 AND older.position < $2)",
-        )
-        .bind(position)
-        .bind(newest)
-        .run(db)
-        .await?;
-        sql::<DB>("UPDATE outbox_head SET position = $2, tried_at = NULL WHERE position = $1")
-            .bind(position)
-            .bind(newest)
-            .run(db)
-            .await?;
-        for head in heads.iter_mut().filter(|head| head.position == position) {
-            head.position = newest;
-        }
-    }
-    Ok(())
-}
-
 /// A message that is going to be taken.
 #[derive(Debug)]
 struct Message {
@@ -171,14 +137,24 @@ async fn repeats<DB: Dialect>(
         return Ok(Vec::new());
     }
     let names = serde_json::to_string(&wanted.keys().collect::<Vec<_>>())?;
-    let held = sql::<DB>(
-        "SELECT position, message FROM outbox_head
-         WHERE position IN (SELECT head.position FROM {each_text}($1{json}) AS wanted CROSS JOIN outbox_head AS head
-                            WHERE head.destination = $2 AND head.message = wanted.value
-                              AND head.message IS NOT NULL)
-           AND message IS NOT NULL AND NOT (leased AND due_at > {now}) ORDER BY position {skip_locked}",
+    // Found first and locked then: in one statement PostgreSQL may choose to compare all heads with all.
+    let found = sql::<DB>(
+        "SELECT head.position FROM {each_text}($1{json}) AS wanted CROSS JOIN outbox_head AS head
+         WHERE head.destination = $2 AND head.message = wanted.value AND head.message IS NOT NULL",
     )
     .bind(names.clone())
+    .text(destination)
+    .all(db)
+    .await?;
+    let found =
+        found.iter().map(|row| rows::get::<DB, i64>(row, "position")).collect::<Result<Vec<_>, _>>()?;
+    let held = sql::<DB>(
+        "SELECT position, message FROM outbox_head
+         WHERE position IN (SELECT CAST(found.value AS BIGINT) FROM {each_text}($1{json}) AS found)
+           AND destination = $2 AND message IS NOT NULL AND NOT (leased AND due_at > {now})
+         ORDER BY position {skip_locked}",
+    )
+    .bind(serde_json::to_string(&found)?)
     .text(destination)
     .all(db)
     .await?;

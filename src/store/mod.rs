@@ -5,6 +5,7 @@
 
 mod account;
 mod claim;
+mod coalesce;
 mod destination;
 mod dialect;
 mod event;

@@ -79,8 +79,10 @@ async fn open_postgres(url: &str) -> Result<Arc<dyn Store>, StoreError> {
     let failed = |source| StoreError::Open { url: shown_url(url), source };
     let options =
         PgConnectOptions::from_str(url).map_err(failed)?.application_name("onlynew").options(PATIENCE);
-    // A connection of its own first: a pool would go on knocking at a server that is not there.
-    let mut connection = PgConnection::connect_with(&options).await.map_err(failed)?;
+    // A connection of its own first: a pool would go on knocking at a server that is not there. A migration takes as
+    // long as it takes: one that is cut off would be begun again at every start.
+    let unhurried = options.clone().options([("statement_timeout", "0")]);
+    let mut connection = PgConnection::connect_with(&unhurried).await.map_err(failed)?;
     // sqlx locks for the whole session, which therefore ends here, whether it migrated or failed.
     let migrated = run(&postgres_migrations(), &mut connection).await;
     let closed = connection.close().await;

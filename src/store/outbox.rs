@@ -134,10 +134,12 @@ pub(super) async fn readdress<DB: Dialect>(
 ) -> Result<u64, StoreError> {
     let heads = sql::<DB>(
         "SELECT head.position FROM outbox_head AS head
-         WHERE head.job = $1 AND head.partition = $2 AND head.destination <> $3
-           AND NOT EXISTS (SELECT 1 FROM outbox_head AS other WHERE other.job = head.job
-                           AND other.partition = head.partition AND other.lane = head.lane
-                           AND (other.destination = $3 OR other.position < head.position))
+         WHERE head.position IN (SELECT min(first.position) FROM outbox_head AS first
+                                 WHERE first.job = $1 AND first.partition = $2 AND first.destination <> $3
+                                 GROUP BY first.lane)
+           AND NOT EXISTS (SELECT 1 FROM outbox_head AS other
+                           WHERE other.destination = $3 AND other.job = head.job AND other.partition = head.partition
+                             AND other.lane = head.lane)
          ORDER BY head.lane {for_update}",
     )
     .bind(job.0)

@@ -50,23 +50,50 @@ pub(super) async fn settle<DB: Dialect>(
     };
     let Heard { before, after, at } = destination::hear::<DB>(db, &claim.destination, &said).await?;
     let next = delivery::next(attempt.verdict, claim.tried, &before, &attempt.delays, attempt.random);
-    let ended = Ended::of(next, attempt);
+    let (ours, away): (Vec<_>, Vec<_>) =
+        held.iter().partition(|held| held.claimed_at.is_some() || next == Next::Delivered);
+    let [ours, away] = [ours, away].map(|held| held.iter().map(|held| held.event).collect::<Vec<_>>());
+    if !ours.is_empty() {
+        let ended = Ended::of(next, attempt);
+        note::<DB>(db, claim, attempt, &ended, &ours).await?;
+        write::<DB>(db, &ended, &ours).await?;
+        carry_out::<DB>(db, claim, attempt, next, at, &ours).await?;
+    }
+    if !away.is_empty() {
+        let ended = Ended::elsewhere(attempt);
+        note::<DB>(db, claim, attempt, &ended, &away).await?;
+        write::<DB>(db, &ended, &away).await?;
+        set_free::<DB>(db, &away).await?;
+    }
+    let settled =
+        Settled { next, events: held.len() as u64, before: before.condition, after: after.condition };
+    if settled.has_opened() || settled.has_recovered() {
+        destination::wake::<DB>(db, &claim.destination).await?;
+    }
+    Ok(Some(settled))
+}
 
-    let all: Vec<_> = held.iter().map(|held| held.event).collect();
-    note::<DB>(db, claim, attempt, &ended, &all).await?;
-    write::<DB>(db, &ended, &all).await?;
+/// What becomes of the heads of these events.
+async fn carry_out<DB: Dialect>(
+    db: &mut DB::Connection,
+    claim: &ClaimedMessage,
+    attempt: &Attempt,
+    next: Next,
+    at: Instant,
+    events: &[&ClaimedEvent],
+) -> Result<(), StoreError> {
     match next {
-        Next::Delivered => outbox::move_heads::<DB>(db, &positions_of(&all)).await?,
+        Next::Delivered => outbox::move_heads::<DB>(db, &positions_of(events)).await,
         Next::Dead if attempt.on_dead == OnDead::Skip => {
-            outbox::move_heads::<DB>(db, &positions_of(&all)).await?;
+            outbox::move_heads::<DB>(db, &positions_of(events)).await
         }
-        Next::Dead => hold_back::<DB>(db, &all).await?,
+        Next::Dead => hold_back::<DB>(db, events).await,
         Next::Again { after, ambiguous, .. } => {
             let message = (claim.is_repeat || ambiguous).then_some(claim.id.as_str());
-            let_go::<DB>(db, &all, message, after, at).await?;
+            let_go::<DB>(db, events, message, after, at).await
         }
         Next::Split { .. } => {
-            let (one, other) = all.split_at(all.len().div_ceil(2));
+            let (one, other) = events.split_at(events.len().div_ceil(2));
             for half in [one, other].into_iter().filter(|half| !half.is_empty()) {
                 let message = batch_id(half.iter().map(|event| event.event_id.as_str()));
                 let_go::<DB>(db, half, Some(&message), Duration::ZERO, at).await?;
@@ -74,17 +101,9 @@ pub(super) async fn settle<DB: Dialect>(
                     forgive::<DB>(db, half).await?;
                 }
             }
+            Ok(())
         }
     }
-    let turned_over: Vec<_> =
-        held.iter().filter(|held| held.claimed_at.is_none()).map(|held| held.event).collect();
-    set_free::<DB>(db, &turned_over).await?;
-    let settled =
-        Settled { next, events: all.len() as u64, before: before.condition, after: after.condition };
-    if settled.has_opened() || settled.has_recovered() {
-        destination::wake::<DB>(db, &claim.destination).await?;
-    }
-    Ok(Some(settled))
 }
 
 /// Locks the heads that the claim still holds, and tells their events in the order of the message.
@@ -139,6 +158,14 @@ impl Ended {
                 ended(if is_refused { "refused" } else { "again" }, "pending", spent, ambiguous)
             }
         }
+    }
+}
+
+impl Ended {
+    /// The same of an event that was turned over to another destination, of which the answer says nothing.
+    fn elsewhere(attempt: &Attempt) -> Self {
+        let ambiguous = matches!(attempt.verdict, Verdict::Failed { ambiguous: true, .. });
+        Self { outcome: "again", state: "pending", spent: false, ambiguous }
     }
 }
 
@@ -244,9 +271,6 @@ async fn forgive<DB: Dialect>(db: &mut DB::Connection, events: &[&ClaimedEvent])
 
 /// Gives heads back that another destination is to be sent, at once.
 async fn set_free<DB: Dialect>(db: &mut DB::Connection, events: &[&ClaimedEvent]) -> Result<(), StoreError> {
-    if events.is_empty() {
-        return Ok(());
-    }
     sql::<DB>(
         "UPDATE outbox_head SET leased = FALSE, held = FALSE, message = NULL, due_at = {now}, tried_at = NULL
          WHERE position IN (SELECT CAST(settled.value AS BIGINT) FROM {each_text}($1{json}) AS settled)",

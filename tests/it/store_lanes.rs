@@ -32,6 +32,7 @@ both!(
     a_held_event_that_is_discarded_lets_the_next_one_go,
     a_held_event_is_free_at_another_destination,
     only_the_newest_of_several_that_wait_is_sent,
+    an_older_change_that_is_sent_again_supersedes_nothing,
     what_may_have_been_received_is_not_superseded,
 );
 
@@ -172,6 +173,21 @@ async fn only_the_newest_of_several_that_wait_is_sent(database: Database) {
     assert_eq!(sequences(&claim(&store, &latest).await), [6], "nothing came of the one before");
     let superseded = listed(&store).await.remove(0);
     assert_eq!(store.grant(superseded.position, Wish::Retry).await.unwrap(), Granted::Not(Superseded));
+}
+
+async fn an_older_change_that_is_sent_again_supersedes_nothing(database: Database) {
+    let store = database.open().await;
+    let job = job(&store, Order::Key, 1).await;
+    let latest = ClaimRules { coalesces: true, ..alone(9, LONG) };
+    let first = claim(&store, &latest).await.remove(0);
+    store.settle_message(&first, &delivered()).await.unwrap();
+    job.commit(2, vec![record("1", 2, "x")]).await;
+    assert_eq!(store.grant(first.events[0].position, Wish::Redeliver).await.unwrap(), Granted::Done);
+    assert_eq!(sequences(&claim(&store, &latest).await), [2]);
+    assert_eq!(
+        database.texts("SELECT state FROM event ORDER BY position").await,
+        ["delivered", "pending", "superseded"]
+    );
 }
 
 async fn what_may_have_been_received_is_not_superseded(database: Database) {
