@@ -232,7 +232,9 @@ impl Source {
             .filter(|range| range.start < place.range().end && place.range().start < range.end);
         overlapping
             .filter_map(|range| self.text.get(range.clone()))
-            .fold(message, |message, masked| message.replace(masked.trim_matches(['"', '\'']), "***"))
+            .map(|masked| masked.trim_matches(['"', '\'']))
+            .filter(|masked| !masked.is_empty())
+            .fold(message, |message, masked| message.replace(masked, "***"))
     }
 
     fn hides(&self, byte: usize) -> bool {

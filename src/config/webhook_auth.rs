@@ -21,6 +21,21 @@ impl WebhookAuthType {
         }
     }
 
+    /// What a delivery says of itself, or its connection.
+    const OURS: [&str; 11] = [
+        "Idempotency-Key",
+        "webhook-id",
+        "webhook-timestamp",
+        "webhook-signature",
+        "X-Onlynew-Attempt",
+        "traceparent",
+        "Content-Type",
+        "Content-Length",
+        "Transfer-Encoding",
+        "Connection",
+        "Host",
+    ];
+
     /// The keys that give its credentials, the ones that must be there first.
     const fn keys(self) -> (&'static [&'static str], &'static [&'static str]) {
         match self {
@@ -91,6 +106,12 @@ pub(super) fn webhook_auth(
             if !is_token(name) {
                 let message = format!("{} is not the name of a header", name.quoted());
                 problems.add(Problem::new(name.span, message).expected("something like `X-Token`"));
+                return None;
+            }
+            if WebhookAuthType::OURS.iter().any(|ours| name.value.eq_ignore_ascii_case(ours)) {
+                let message = format!("{} is a header that each delivery sets itself", name.quoted());
+                problems
+                    .add(Problem::new(name.span, message).expected("a name of your own, such as `X-Token`"));
                 return None;
             }
             Some(WebhookAuth::Header {

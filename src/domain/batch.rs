@@ -15,7 +15,7 @@ pub struct BatchRules {
     pub max_events: NonZeroU32,
     /// The most bytes of the body. An event that is larger goes alone.
     pub max_bytes: u64,
-    /// How long the first event waits for others.
+    /// How long an event waits for others.
     pub linger: Duration,
 }
 
@@ -31,13 +31,13 @@ pub struct Waiting<T> {
     pub job: i64,
     /// How many bytes its body has.
     pub bytes: u64,
-    /// For how long it has been due.
+    /// For how long it has been stored.
     pub waited: Duration,
 }
 
 impl BatchRules {
     /// The batches that go now, at most `most`, of events that come the longest due first. One that is not full goes
-    /// once its first event has lingered.
+    /// once one of its events has lingered, also behind an earlier one of its key.
     pub fn pack<T>(&self, waiting: impl IntoIterator<Item = Waiting<T>>, most: usize) -> Vec<Vec<T>> {
         let mut open: Vec<Open<T>> = Vec::new();
         let mut packed: Vec<Open<T>> = Vec::new();
@@ -52,6 +52,7 @@ impl BatchRules {
                 }
             };
             batch.events.push(of);
+            batch.waited = batch.waited.max(waited);
             // With the comma behind it.
             batch.bytes = batch.bytes.saturating_add(bytes).saturating_add(1);
             let is_full = batch.events.len() >= self.max_events.get() as usize || batch.bytes > self.room();
@@ -72,7 +73,7 @@ struct Open<T> {
     /// The place of its first event among those that wait.
     place: usize,
     job: i64,
-    /// For how long its first event has been due.
+    /// For how long one of its events has been stored.
     waited: Duration,
     bytes: u64,
     events: Vec<T>,

@@ -30,7 +30,6 @@ pub(super) struct Head {
     job: i64,
     /// What it was sent in before, where that may have been received.
     pub(super) message: Option<String>,
-    waited: Duration,
 }
 
 pub(super) async fn claim<DB: Dialect>(
@@ -73,7 +72,7 @@ async fn due<DB: Dialect>(
 ) -> Result<Vec<Head>, StoreError> {
     let each = rules.batch.map_or(1, |batch| batch.max_events.get());
     let rows = sql::<DB>(
-        "SELECT position, job, message, {now} - due_at AS waited FROM outbox_head
+        "SELECT position, job, message FROM outbox_head
          WHERE destination = $1 AND due_at <= {now} AND NOT held ORDER BY due_at, position LIMIT $2 {skip_locked}",
     )
     .text(destination)
@@ -89,7 +88,7 @@ async fn least_tried<DB: Dialect>(
     destination: &str,
 ) -> Result<Vec<Head>, StoreError> {
     let rows = sql::<DB>(
-        "SELECT position, job, message, {now} - due_at AS waited FROM outbox_head
+        "SELECT position, job, message FROM outbox_head
          WHERE destination = $1 AND (due_at <= {now} OR NOT leased) AND NOT held
          ORDER BY tried_at NULLS FIRST, position LIMIT 1 {skip_locked}",
     )
@@ -100,12 +99,10 @@ async fn least_tried<DB: Dialect>(
 }
 
 fn head<DB: Dialect>(row: &DB::Row) -> Result<Head, StoreError> {
-    let waited = rows::get::<DB, i64>(row, "waited")?;
     Ok(Head {
         position: rows::get::<DB, _>(row, "position")?,
         job: rows::get::<DB, _>(row, "job")?,
         message: rows::get::<DB, _>(row, "message")?,
-        waited: Duration::from_micros(u64::try_from(waited).unwrap_or(0)),
     })
 }
 
@@ -210,21 +207,21 @@ async fn fresh<DB: Dialect>(
     }
     let positions: Vec<_> = free.iter().map(|(_, head)| head.position).collect();
     let sizes = sql::<DB>(
-        "SELECT event.position, CAST(octet_length(event.body) AS BIGINT) AS bytes
+        "SELECT event.position, CAST(octet_length(event.body) AS BIGINT) AS bytes, {now} - event.created_at AS waited
          FROM {each_text}($1{json}) AS free CROSS JOIN event WHERE event.position = CAST(free.value AS BIGINT)",
     )
     .bind(serde_json::to_string(&positions)?)
     .all(db)
     .await?;
-    let sizes = sizes
-        .iter()
-        .map(|row| Ok((rows::get::<DB, i64>(row, "position")?, rows::count::<DB>(row, "bytes")?)))
-        .collect::<Result<BTreeMap<_, _>, StoreError>>()?;
-    let waiting = free.into_iter().map(|(order, head)| Waiting {
-        of: (order, head.position),
-        job: head.job,
-        bytes: sizes.get(&head.position).copied().unwrap_or_default(),
-        waited: head.waited,
+    let mut known = BTreeMap::new();
+    for row in sizes {
+        let waited = u64::try_from(rows::get::<DB, i64>(&row, "waited")?).unwrap_or(0);
+        let facts = (rows::count::<DB>(&row, "bytes")?, Duration::from_micros(waited));
+        known.insert(rows::get::<DB, i64>(&row, "position")?, facts);
+    }
+    let waiting = free.into_iter().map(|(order, head)| {
+        let (bytes, waited) = known.get(&head.position).copied().unwrap_or_default();
+        Waiting { of: (order, head.position), job: head.job, bytes, waited }
     });
     let packed = batch.pack(waiting, rules.messages as usize).into_iter().map(|heads| {
         let mut positions: Vec<_> = heads.iter().map(|(_, position)| *position).collect();

@@ -108,8 +108,16 @@ async fn what_is_not_full_lingers(database: Database) {
     assert_eq!(store.next_due(DESTINATION, Duration::ZERO).await.unwrap(), Some(Duration::ZERO));
     job.commit(2, vec![record("3", 1, "x"), record("4", 1, "x")]).await;
     assert_eq!(taken().await.iter().map(keys).collect::<Vec<_>>(), [["1", "2", "3"]]);
-    database.tamper("UPDATE outbox_head SET due_at = 0 WHERE NOT leased").await;
-    assert_eq!(taken().await.iter().map(keys).collect::<Vec<_>>(), [["4"]]);
+    job.commit(3, vec![record("4", 2, "y")]).await;
+    database.tamper("UPDATE event SET created_at = 0 WHERE key = '4'").await;
+    let lingered = taken().await;
+    assert_eq!(lingered.iter().map(keys).collect::<Vec<_>>(), [["4"]]);
+    settle(&store, &lingered[0], Verdict::Delivered).await;
+    assert_eq!(
+        taken().await.iter().map(keys).collect::<Vec<_>>(),
+        [["4"]],
+        "it lingered behind the one before"
+    );
 }
 
 async fn a_batch_that_may_have_been_received_is_repeated_as_it_was(database: Database) {

@@ -17,7 +17,7 @@ use crate::{
 /// The filters of `list`, `retry --all` and `discard --all`.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Filter {
-    /// In this state; several are separated by commas. Default: pending,dead.
+    /// In this state; several are separated by commas. Default: pending,held,dead.
     #[arg(long, value_name = "STATE", value_delimiter = ',', value_parser = states())]
     state: Vec<EventState>,
     /// Of this job.

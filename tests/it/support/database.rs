@@ -73,7 +73,8 @@ impl Database {
             eprintln!("SKIPPED the PostgreSQL half: ONLYNEW_TEST_POSTGRES names no cluster");
             return None;
         };
-        let name = format!("onlynew_{:016x}", fastrand::u64(..));
+        // Two processes that start in the same moment draw the same numbers.
+        let name = format!("onlynew_{}_{:016x}", std::process::id(), fastrand::u64(..));
         let mut connection = PgConnection::connect(&admin).await.unwrap();
         sqlx::query(AssertSqlSafe(format!("CREATE DATABASE {name}"))).execute(&mut connection).await.unwrap();
         let mut url = url::Url::parse(&admin).unwrap();

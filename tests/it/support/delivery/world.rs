@@ -215,6 +215,11 @@ impl World {
             .await;
         self.beside
             .tamper(&format!(
+                "UPDATE event SET created_at = created_at - {micros} WHERE state = 'pending' AND job IN ({jobs})"
+            ))
+            .await;
+        self.beside
+            .tamper(&format!(
                 "UPDATE destination SET since = since - {micros}, not_before = not_before - {micros},
                     delivered_at = delivered_at - {micros} WHERE name LIKE 'd{seed}x%'"
             ))
@@ -272,16 +277,19 @@ impl World {
 
     /// What was delivered was acted on. All that is settled otherwise was allowed when it was.
     pub(super) fn check_the_end(&mut self) -> Result<(), Wrong> {
+        // The newest of a lane is the latest change, and the last that it was sent again.
+        let mut change = BTreeMap::new();
         let mut newest = BTreeMap::new();
         for (position, row) in &self.table.0 {
             if row.state == "delivered" && !self.executed.contains_key(position) {
                 return Err(format!("{position} is delivered, and was never acted on"));
             }
             self.counted.superseded += u64::from(row.state == "superseded");
-            newest.insert(row.lane(), (position, &row.state));
+            let place = (*change.entry(&row.id).or_insert(position), position, &row.state);
+            newest.entry(row.lane()).and_modify(|known| *known = place.max(*known)).or_insert(place);
         }
-        match newest.values().find(|(_, state)| *state == "superseded") {
-            Some((position, _)) => Err(format!("{position} is superseded by nothing")),
+        match newest.values().find(|(.., state)| *state == "superseded") {
+            Some((_, position, _)) => Err(format!("{position} is superseded by nothing")),
             None => Ok(()),
         }
     }
