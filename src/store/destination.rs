@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::{
-    DestinationView, StoreError, account,
+    DestinationView, Resumed, StoreError, account,
     dialect::{Dialect, sql, without_nul},
     news, rows,
 };
@@ -136,6 +136,16 @@ pub(super) async fn pause<DB: Dialect>(
         news::tell::<DB>(db, name).await?;
     }
     Ok(changed == 1)
+}
+
+/// Lets a destination go on, and has it probed at once where it is shut: in one transaction, whose end is what the
+/// person is told, whatever others do with it afterwards.
+pub(super) async fn resume<DB: Dialect>(db: &mut DB::Connection, name: &str) -> Result<Resumed, StoreError> {
+    let changed = pause::<DB>(db, name, false).await?;
+    ask_now::<DB>(db, name).await?;
+    let view = views::<DB>(db).await?.into_iter().find(|view| view.name == name);
+    let view = view.unwrap_or_else(|| DestinationView { name: name.to_owned(), ..DestinationView::default() });
+    Ok(Resumed { changed, view })
 }
 
 /// Has the events that wait for a destination due at once, but those that something counts against: they keep

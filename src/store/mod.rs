@@ -160,6 +160,9 @@ pub trait Store: Debug + Send + Sync {
     /// Sends a destination nothing any more, or lets it go on; `false` where it is so already.
     async fn pause_destination(&self, destination: &str, paused: bool) -> Result<bool, StoreError>;
 
+    /// Lets a destination go on, and has it probed at once where it is sent nothing but probes.
+    async fn resume_destination(&self, destination: &str) -> Result<Resumed, StoreError>;
+
     /// What a person sees of the destinations that events wait for or that were ever sent something or paused, by name.
     async fn destinations(&self) -> Result<Vec<DestinationView>, StoreError>;
 

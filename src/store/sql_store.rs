@@ -10,7 +10,7 @@ use sqlx::{Connection, Pool};
 use super::{
     Attempt, ClaimRules, ClaimedMessage, DestinationView, EventFilter, EventStory, EventView, Granted, JobId,
     JobLease, JobRow, JobView, NewRun, NewToken, News, PageCommit, PageOutcome, Progress, QuarantineView,
-    RunEnd, RunId, Settled, Store, StoreError, StoredToken, Wish, account, claim, destination,
+    Resumed, RunEnd, RunId, Settled, Store, StoreError, StoredToken, Wish, account, claim, destination,
     dialect::Dialect, event, job, open::is_retried, outbox, page, quarantine, run, settle, token, view, wish,
 };
 use crate::domain::{content::Hash, instant::Instant, run::Counts, sync_token::SyncToken, version::Version};
@@ -256,6 +256,10 @@ impl<DB: Dialect> Store for SqlStore<DB> {
             Box::pin(destination::pause::<DB>(db, name, *paused))
         })
         .await
+    }
+
+    async fn resume_destination(&self, destination: &str) -> Result<Resumed, StoreError> {
+        self.write(destination.to_owned(), |db, name| Box::pin(destination::resume::<DB>(db, name))).await
     }
 
     async fn destinations(&self) -> Result<Vec<DestinationView>, StoreError> {

@@ -284,6 +284,15 @@ pub struct DestinationView {
     pub pending: u64,
 }
 
+/// A destination that a person let go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resumed {
+    /// It was paused before.
+    pub changed: bool,
+    /// As it then was.
+    pub view: DestinationView,
+}
+
 /// What a person sees of one run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RunView {

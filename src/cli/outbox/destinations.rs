@@ -8,7 +8,7 @@ use crate::{
     app::App,
     cli::{Exit, Session, bad_input, table},
     domain::{health::Condition, instant::Instant},
-    store::DestinationView,
+    store::{DestinationView, Resumed},
 };
 
 /// A destination of the jobs file or of the store.
@@ -135,47 +135,31 @@ pub(super) async fn run(session: &Session, app: &App) -> anyhow::Result<Exit> {
 pub(super) async fn pause(session: &Session, app: &App, name: &str) -> anyhow::Result<Exit> {
     find(app, name).await?;
     let changed = app.store.pause_destination(name, true).await?;
-    answer(
-        session,
-        app,
-        name,
-        changed,
-        if changed { "paused: what is being sent ends, and the rest waits" } else { "it was paused already" },
-    )
-    .await
+    let message =
+        if changed { "paused: what is being sent ends, and the rest waits" } else { "it was paused already" };
+    answer(session, &find(app, name).await?, changed, message);
+    Ok(Exit::Good)
 }
 
 pub(super) async fn resume(session: &Session, app: &App, name: &str) -> anyhow::Result<Exit> {
     let before = find(app, name).await?;
-    let changed = app.store.pause_destination(name, false).await?;
-    app.store.probe_destination(name).await?;
-    answer(
-        session,
-        app,
-        name,
-        changed,
-        match (changed, before.view.health.condition.is_shut()) {
-            (true, false) => "it goes on",
-            (true, true) => "it goes on: one event is sent to see whether it takes events again",
-            (false, true) => "it was not paused; one event is sent to see whether it takes events again",
-            (false, false) => "it was not paused",
-        },
-    )
-    .await
+    let was_shut = before.view.health.condition.is_shut();
+    let Resumed { changed, view } = app.store.resume_destination(name).await?;
+    let message = match (changed, was_shut) {
+        (true, false) => "it goes on",
+        (true, true) => "it goes on: one event is sent to see whether it takes events again",
+        (false, true) => "it was not paused; one event is sent to see whether it takes events again",
+        (false, false) => "it was not paused",
+    };
+    answer(session, &Known { view, ..before }, changed, message);
+    Ok(Exit::Good)
 }
 
-async fn answer(
-    session: &Session,
-    app: &App,
-    name: &str,
-    changed: bool,
-    message: &str,
-) -> anyhow::Result<Exit> {
-    let mut told = find(app, name).await?.json();
+fn answer(session: &Session, known: &Known, changed: bool, message: &str) {
+    let mut told = known.json();
     if let Some(told) = told.as_object_mut() {
         told.insert("changed".to_owned(), changed.into());
         told.insert("message".to_owned(), message.into());
     }
     session.answer(&told, || message.to_owned());
-    Ok(Exit::Good)
 }

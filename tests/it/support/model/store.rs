@@ -11,7 +11,7 @@ use onlynew::{
     store::{
         Attempt, ClaimRules, ClaimedMessage, DestinationView, EventFilter, EventStory, EventView, Granted,
         JobId, JobLease, JobRow, JobView, NewRun, NewToken, News, PageCommit, PageOutcome, Progress,
-        QuarantineView, RunEnd, RunId, Settled, Store, StoreError, StoredToken, Wish,
+        QuarantineView, Resumed, RunEnd, RunId, Settled, Store, StoreError, StoredToken, Wish,
     },
 };
 
@@ -215,6 +215,7 @@ watched! {
     grant(position: i64, wish: Wish) -> Granted;
     probe_destination(destination: &str) -> ();
     pause_destination(destination: &str, paused: bool) -> bool;
+    resume_destination(destination: &str) -> Resumed;
     destinations() -> Vec<DestinationView>;
     next_due(destination: &str, linger: Duration) -> Option<Duration>;
     hold_account(account: &str, until: Instant, reason: &str) -> ();
