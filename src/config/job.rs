@@ -67,6 +67,11 @@ impl Job {
         Hash::of(shape.as_bytes()).hex()
     }
 
+    /// Whether its versions are points in time.
+    pub fn has_time_versions(&self) -> bool {
+        self.stream.incremental.is_some() && self.window.is_time
+    }
+
     /// How the job's versions are shown; a stream without versions shows none.
     pub fn version_format(&self) -> VersionFormat {
         self.stream.incremental.as_ref().map_or(VersionFormat::Auto, |incremental| incremental.format.clone())

@@ -10,6 +10,7 @@ use super::{
     instant::Instant,
     key::RecordKey,
     numbers::Numbers,
+    page::Replay,
     version::{Version, VersionFormat},
 };
 
@@ -99,6 +100,7 @@ pub struct Change<'a> {
     pub sequence: i64,
     pub hash: Hash,
     pub observed_at: Instant,
+    pub replay: Option<&'a Replay>,
     pub data: &'a RawValue,
 }
 
@@ -114,7 +116,7 @@ struct Body<'a> {
     version: Option<serde_json::Value>,
     previous_version: Option<serde_json::Value>,
     sequence: i64,
-    replay: Option<&'static str>,
+    replay: Option<&'a str>,
     observed_at: Instant,
     data: &'a RawValue,
 }
@@ -135,7 +137,7 @@ impl Event {
             version: change.version.map(|version| source.format.show(version)),
             previous_version: change.previous_version.map(|version| source.format.show(version)),
             sequence: change.sequence,
-            replay: None,
+            replay: change.replay.map(|replay| replay.uid.as_str()),
             observed_at: change.observed_at,
             data: serde_json::from_str(&data)?,
         })?;
@@ -143,15 +145,17 @@ impl Event {
     }
 }
 
-/// The event's id, from what makes the change this change and no other.
+/// The event's id, from what makes the change this change and no other. A replay that sends all again makes other events
+/// of what was sent before.
 fn event_id(source: &EventSource, change: &Change<'_>) -> String {
     let version = change.version.map_or_else(|| "-".to_owned(), |version| version.0.to_string());
     let sequence = change.sequence.to_string();
     let hash = change.hash.hex();
     let parts =
         [&source.job_uid, "", change.key.as_str(), &sequence, &version, &hash, change.kind.event_type()];
+    let replay = change.replay.filter(|replay| replay.resends).map(|replay| replay.uid.as_str());
     let mut text = String::new();
-    for part in parts {
+    for part in parts.into_iter().chain(replay) {
         text.push_str(&format!("{}:{part};", part.len()));
     }
     format!("evt_{}", Hash::of(text.as_bytes()).hex())
@@ -160,6 +164,7 @@ fn event_id(source: &EventSource, change: &Change<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::task::TaskId;
 
     fn source() -> EventSource {
         EventSource {
@@ -173,6 +178,10 @@ mod tests {
     }
 
     fn event(sequence: i64, data: &str) -> Event {
+        replayed(sequence, data, None)
+    }
+
+    fn replayed(sequence: i64, data: &str, replay: Option<&Replay>) -> Event {
         let data: &RawValue = serde_json::from_str(data).unwrap();
         let key = RecordKey::from_stored("17".into());
         let change = Change {
@@ -183,6 +192,7 @@ mod tests {
             sequence,
             hash: Hash::of(data.get().as_bytes()),
             observed_at: Instant::from_seconds(2),
+            replay,
             data,
         };
         Event::new(&source(), &change).unwrap()
@@ -208,6 +218,14 @@ mod tests {
         assert_eq!(event(1, "{}").id, event(1, "{}").id);
         assert_ne!(event(1, "{}").id, event(2, "{}").id);
         assert_ne!(event(1, "{}").id, event(1, "[]").id);
+        let replay = |uid: &str, resends| Replay { task: TaskId(1), uid: uid.into(), resends };
+        assert_eq!(
+            replayed(1, "{}", Some(&replay("a", false))).id,
+            event(1, "{}").id,
+            "the change that was missed"
+        );
+        let all = |uid| replayed(1, "{}", Some(&replay(uid, true))).id;
+        assert!(all("a") != event(1, "{}").id && all("a") != all("b") && all("a") == all("a"));
         assert!(event(1, "{}").id.starts_with("evt_") && event(1, "{}").id.len() == 36);
     }
 }

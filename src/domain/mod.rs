@@ -35,6 +35,7 @@ pub mod run;
 pub mod signature;
 pub mod steps;
 pub mod sync_token;
+pub mod task;
 pub mod token;
 pub mod trace;
 pub mod units;

@@ -14,6 +14,7 @@ use super::{
     json_path::JsonPath,
     key::RecordKey,
     run::{Counts, RunId},
+    task::TaskId,
     version::Version,
 };
 
@@ -51,6 +52,17 @@ pub enum Silence {
     Baseline(Option<Version>),
 }
 
+/// A replay that a page is read for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replay {
+    /// Its number.
+    pub task: TaskId,
+    /// What its events call it.
+    pub uid: String,
+    /// It sends what it reads whether that is new or not.
+    pub resends: bool,
+}
+
 /// How a page is decided.
 #[derive(Clone, Debug)]
 pub struct PageRules {
@@ -62,6 +74,8 @@ pub struct PageRules {
     pub emit: Vec<ChangeKind>,
     /// Which changes are recorded without an event.
     pub silence: Silence,
+    /// The replay that it is read for.
+    pub replay: Option<Replay>,
     /// Versions above this one may still be shared by a later change.
     pub settled_until: Option<Version>,
     /// When the page was asked for.
@@ -172,6 +186,7 @@ pub fn decide_page(
                     sequence,
                     hash: seen.hash,
                     observed_at: rules.answered_at,
+                    replay: rules.replay.as_ref(),
                     data: &record.raw,
                 },
             )?);
@@ -222,6 +237,7 @@ mod tests {
             ignored: Vec::new(),
             emit: ChangeKind::ALL.to_vec(),
             silence,
+            replay: None,
             settled_until: None,
             asked_at: Instant::from_seconds(10),
             answered_at: Instant::from_seconds(11),

@@ -2,8 +2,10 @@
 
 use std::{num::NonZeroU32, time::Duration};
 
+use serde::{Deserialize, Serialize};
+
 /// Never more than `requests` in any period of `per`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rate {
     /// How many.
     pub requests: NonZeroU32,

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::decide::Decision;
+use super::{decide::Decision, task::TaskKind};
 
 /// A run's number in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -14,6 +14,19 @@ pub struct RunId(pub i64);
 pub enum RunKind {
     /// The scheduled walk over the window at the watermark.
     Live,
+    /// A walk over a window that a person asked for.
+    Replay,
+    /// A sweep over everything, which shows what is gone.
+    Reconcile,
+}
+
+impl From<TaskKind> for RunKind {
+    fn from(kind: TaskKind) -> Self {
+        match kind {
+            TaskKind::Replay => Self::Replay,
+            TaskKind::Reconcile => Self::Reconcile,
+        }
+    }
 }
 
 /// How a run ended.
@@ -50,7 +63,9 @@ macro_rules! stored_names {
     };
 }
 
-stored_names!(RunKind { Self::Live => "live" });
+pub(super) use stored_names;
+
+stored_names!(RunKind { Self::Live => "live", Self::Replay => "replay", Self::Reconcile => "reconcile" });
 stored_names!(RunStatus {
     Self::Running => "running",
     Self::Ok => "ok",

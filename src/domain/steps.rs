@@ -18,6 +18,8 @@ pub struct Steps {
     /// Where the window ends, as far as that is known beforehand.
     hi: Option<Version>,
     length: Option<Duration>,
+    /// Where the last step ends; `None` where it is open.
+    end: Option<Version>,
     /// A version above all that the source can hold by now, but for those from the future.
     horizon: Option<Version>,
     /// How far the next cut behind the horizon is.
@@ -41,6 +43,12 @@ impl Steps {
         Self { horizon, ..self }
     }
 
+    /// The same, where the last step is closed and ends at `end`.
+    #[must_use]
+    pub fn ending_at(self, end: Option<Version>) -> Self {
+        Self { end, ..self }
+    }
+
     /// The same, where the first step was laid by an earlier attempt.
     pub fn beginning_with(
         rule: WindowRule,
@@ -49,12 +57,12 @@ impl Steps {
         length: Option<Duration>,
     ) -> Self {
         let ends = vec![step.to];
-        Self { rule, from: step.from, ends, hi, length, horizon: hi, stride: rule.shortest() }
+        Self { rule, from: step.from, ends, hi, length, end: None, horizon: hi, stride: rule.shortest() }
     }
 
     /// The step to walk over.
     pub fn current(&self) -> Step {
-        Step { from: self.from, to: self.ends.last().copied().flatten() }
+        Step { from: self.from, to: self.ends.last().copied().flatten().or(self.end) }
     }
 
     /// Where the window ends, as far as that was known beforehand.
@@ -64,7 +72,9 @@ impl Steps {
 
     /// Goes on behind the current step; `false` where it was the last one.
     pub fn advance(&mut self) -> bool {
-        let Some(end) = self.ends.pop().flatten() else { return false };
+        let Some(end) = self.ends.pop().flatten().filter(|to| self.end.is_none_or(|end| *to < end)) else {
+            return false;
+        };
         self.from = Some(end);
         if self.ends.is_empty() {
             self.ends.push(self.rule.step(self.from, self.hi, self.length).to);
@@ -156,6 +166,21 @@ mod tests {
         assert_eq!(last, [(0, 8), (8, 16), (16, 18), (18, -1)].map(bounds), "the open step, up to `hi`");
         let last = walked(steps().up_to(Some(at(26))), &[2, 3]);
         assert_eq!(last, [(0, 8), (8, 16), (16, 21), (21, 23), (23, -1)].map(bounds), "and beyond it");
+    }
+
+    #[test]
+    fn a_window_that_is_closed_ends_where_it_should() {
+        let closed = |length| Steps::new(RULE, Some(at(0)), Some(at(10)), length).ending_at(Some(at(10)));
+        let four = Some(Duration::from_secs(4));
+        assert_eq!(walked(closed(None), &[]), [bounds((0, 10))]);
+        assert_eq!(walked(closed(four), &[]), [(0, 4), (4, 8), (8, 10)].map(bounds));
+        assert_eq!(walked(closed(four), &[2]), [(0, 4), (4, 8), (8, 9), (9, 10)].map(bounds));
+        let resumed = Step { from: Some(at(8)), to: Some(at(10)) };
+        let resumed = Steps::beginning_with(RULE, resumed, Some(at(10)), four).ending_at(Some(at(10)));
+        assert_eq!(walked(resumed, &[]), [bounds((8, 10))]);
+        let numbers = WindowRule { is_time: false, ..RULE };
+        let numbers = Steps::new(numbers, Some(at(0)), Some(at(10)), four).ending_at(Some(at(10)));
+        assert_eq!(walked(numbers, &[]), [bounds((0, 10))]);
     }
 
     fn bounds((from, to): (i64, i64)) -> (Option<i64>, Option<i64>) {

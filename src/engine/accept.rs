@@ -3,12 +3,14 @@
 
 use std::sync::Arc;
 
-use super::run::{Engine, LEASE};
+use super::{
+    rules::event_source,
+    run::{Engine, LEASE},
+};
 use crate::{
     config::job::Job,
     connector::read_one,
     domain::{
-        event::EventSource,
         page::{PageRules, Silence},
         run::Counts,
         version::Version,
@@ -92,7 +94,7 @@ impl Engine {
         lease: &JobLease,
         record: &QuarantineView,
     ) -> Result<PageRules, StoreError> {
-        let has_times = job.stream.incremental.is_some() && job.window.is_time;
+        let has_times = job.has_time_versions();
         let baseline = self.store.open_progress(lease, false).await?.baseline_at.filter(|_| has_times);
         Ok(PageRules {
             detect: job.detect,
@@ -104,19 +106,13 @@ impl Engine {
                 Silence::Never
             },
             // The earlier of the two moments: a version is rather called young once too often.
+            replay: None,
             settled_until: if has_times { job.window.settled_until(record.unread_since) } else { None },
             asked_at: record.asked_at,
             answered_at: record.answered_at,
             tolerance: has_times.then(|| CLOCK_TOLERANCE + job.window.lookback + job.window.settle),
             is_feed: job.stream.sync.is_some(),
-            source: EventSource {
-                job_uid: row.uid.clone(),
-                job: job.name.clone(),
-                connector: job.account.connector.clone(),
-                stream: job.stream_name.clone(),
-                format: job.version_format(),
-                numbers: job.numbers,
-            },
+            source: event_source(job, row),
         })
     }
 }

@@ -10,7 +10,7 @@ use crate::{
         sync_token::{PageTag, SyncToken},
         version::Version,
     },
-    store::{RunEnd, RunId},
+    store::{RunEnd, RunId, StoreError},
 };
 
 /// Whoever asks to be left alone for longer has its units wrong.
@@ -64,6 +64,11 @@ impl Walk<'_> {
             Err(Cut::Stopped) => {
                 let reason = "the process was stopped; the next run goes on";
                 (end.status, end.reason) = (RunStatus::Interrupted, Some(reason.to_owned()));
+            }
+            Err(Cut::Store(StoreError::Ended)) => {
+                (report.status, report.reason) =
+                    (RunStatus::Interrupted, Some(StoreError::Ended.to_string()));
+                return;
             }
             Err(Cut::Store(error)) => (end.status, end.reason) = (RunStatus::Failed, Some(error.to_string())),
             Err(Cut::RateLimited { bucket, until, reason }) => {

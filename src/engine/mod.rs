@@ -4,9 +4,12 @@
 mod accept;
 mod cut;
 mod end;
+mod errand;
 mod report;
+mod rules;
 mod run;
 mod sync;
+mod task;
 mod walk;
 
 pub use accept::Accepted;

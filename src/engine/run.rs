@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::{report::RunReport, walk::Walk};
+use super::{errand::Errand, report::RunReport, walk::Walk};
 use crate::{
     config::job::Job,
     connector::{Http, Tokens},
@@ -84,15 +84,53 @@ impl Engine {
             return Ok(Some(RunReport::not_begun(job, RunStatus::Skipped, reason)));
         };
         let report = self.run_leased(job, trigger, &lease, stop).await;
-        if let Err(error) = self.store.release_job_lease(&lease).await {
-            tracing::warn!(job = %job.name, %error, "the job's lease could not be given back; it runs out by itself");
-        }
+        self.give_back(job, &lease).await;
         if let Ok(Some(report)) = &report {
-            report.log();
-            // Nobody listening is no error.
-            let _ = self.reports.send(report.clone());
+            self.tell(report);
         }
         report
+    }
+
+    /// Gives a lease back.
+    pub(super) async fn give_back(&self, job: &Job, lease: &JobLease) {
+        if let Err(error) = self.store.release_job_lease(lease).await {
+            tracing::warn!(job = %job.name, %error, "the job's lease could not be given back; it runs out by itself");
+        }
+    }
+
+    /// Tells the log and whoever listens how a run ended.
+    pub(super) fn tell(&self, report: &RunReport) {
+        report.log();
+        // Nobody listening is no error.
+        let _ = self.reports.send(report.clone());
+    }
+
+    /// Why the source may not be asked yet, where it wants to be left alone.
+    pub(super) async fn held_until(&self, job: &Job) -> Result<Option<String>, StoreError> {
+        for bucket in job.stream_bucket().into_iter().chain([job.account.bucket.clone()]) {
+            if let Some(until) = self.store.held_until(&bucket).await?
+                && until > self.clock.now()
+            {
+                return Ok(Some(format!("the source asked to be left alone until {until}")));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Walks over the errand's window under its lease, which is renewed meanwhile.
+    pub(super) async fn walk(
+        &self,
+        job: &Arc<Job>,
+        errand: Errand<'_>,
+        row: &JobRow,
+        lease: &JobLease,
+        stop: &CancellationToken,
+    ) -> Result<RunReport, StoreError> {
+        let lost = CancellationToken::new();
+        tokio::select! {
+            report = Walk::new(self, job, errand, row, lease, stop, &lost).run() => report,
+            never = self.keep(job, lease, &lost) => match never {},
+        }
     }
 
     async fn run_leased(
@@ -103,13 +141,8 @@ impl Engine {
         stop: &CancellationToken,
     ) -> Result<Option<RunReport>, StoreError> {
         let Some(row) = self.store.find_job(&job.name).await? else { return Ok(None) };
-        for bucket in job.stream_bucket().into_iter().chain([job.account.bucket.clone()]) {
-            if let Some(until) = self.store.held_until(&bucket).await?
-                && until > self.clock.now()
-            {
-                let reason = format!("the source asked to be left alone until {until}");
-                return Ok(Some(RunReport::not_begun(job, RunStatus::RateLimited, reason)));
-            }
+        if let Some(reason) = self.held_until(job).await? {
+            return Ok(Some(RunReport::not_begun(job, RunStatus::RateLimited, reason)));
         }
         if trigger == Trigger::Due
             && !(self.is_due(job, &row)
@@ -117,12 +150,7 @@ impl Engine {
         {
             return Ok(None);
         }
-        let lost = CancellationToken::new();
-        let report = tokio::select! {
-            report = Walk::new(self, job, &row, lease, stop, &lost).run() => report,
-            never = self.keep(job, lease, &lost) => match never {},
-        };
-        report.map(Some)
+        self.walk(job, Errand::Live, &row, lease, stop).await.map(Some)
     }
 
     /// Renews the lease for as long as it is polled; cancels `lost` where another process took it over.

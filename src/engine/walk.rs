@@ -8,7 +8,9 @@ use tokio_util::sync::CancellationToken;
 use super::{
     cut::{Cut, MOST_RESTARTS},
     end::Reached,
+    errand::Errand,
     report::RunReport,
+    rules::{Fixed, event_source},
     run::Engine,
     sync::SyncWalk,
 };
@@ -18,15 +20,14 @@ use crate::{
     domain::{
         bookmark::{Bookmark, PageMark, Place},
         event::EventSource,
-        instant::Instant,
-        page::{PageRules, Silence},
-        run::{RunKind, RunStatus},
+        page::Silence,
+        run::RunStatus,
         steps::Steps,
         sync_token::{PageTag, SyncToken},
         units::format_duration,
         version::Version,
         watermark::{self, Seen},
-        window::{CLOCK_TOLERANCE, Length},
+        window::{CLOCK_TOLERANCE, Length, WindowRule},
     },
     store::{JobLease, JobRow, NewRun, PageCommit, Progress, RunId, StoreError},
 };
@@ -38,18 +39,14 @@ const LAST_PAGE_WAIT: Duration = Duration::from_secs(5);
 pub(super) struct Walk<'a> {
     pub(super) engine: &'a Engine,
     pub(super) job: &'a Arc<Job>,
+    pub(super) errand: Errand<'a>,
+    /// The window rule of the errand.
+    window: WindowRule,
     row: &'a JobRow,
     pub(super) lease: &'a JobLease,
     stop: &'a CancellationToken,
     lost: &'a CancellationToken,
     fingerprint: String,
-}
-
-/// What the first answer of a walk fixes for all its pages.
-#[derive(Clone, Copy)]
-struct Fixed {
-    hi: Option<Version>,
-    complete_through: Instant,
 }
 
 /// Where a run begins.
@@ -87,12 +84,14 @@ impl<'a> Walk<'a> {
     pub(super) fn new(
         engine: &'a Engine,
         job: &'a Arc<Job>,
+        errand: Errand<'a>,
         row: &'a JobRow,
         lease: &'a JobLease,
         stop: &'a CancellationToken,
         lost: &'a CancellationToken,
     ) -> Self {
-        Self { engine, job, row, lease, stop, lost, fingerprint: job.fingerprint() }
+        let (window, fingerprint) = (errand.window(job), job.fingerprint());
+        Self { engine, job, errand, window, row, lease, stop, lost, fingerprint }
     }
 
     /// Walks the window and closes the run, however it ends.
@@ -101,10 +100,12 @@ impl<'a> Walk<'a> {
         let progress = store.open_progress(self.lease, self.job.first_run == FirstRun::Baseline).await?;
         let outset = self.outset(&progress);
         let from = outset.steps.current().from;
-        let new = NewRun { kind: RunKind::Live, from, resumed: outset.is_resumed() };
+        let new =
+            NewRun { kind: self.errand.kind(), from, to: self.errand.end(), resumed: outset.is_resumed() };
         let run = store.start_run(self.lease, &new).await?;
         let mut report = RunReport {
             run: Some(run),
+            kind: self.errand.kind(),
             reason: None,
             ..RunReport::not_begun(self.job, RunStatus::Ok, String::new())
         };
@@ -117,7 +118,7 @@ impl<'a> Walk<'a> {
     /// laid by our own clock, since the source has not told its own yet: that decides how many there are,
     /// and nothing else.
     fn outset(&self, progress: &Progress) -> Outset {
-        let rule = self.job.window;
+        let (rule, end) = (self.window, self.errand.end());
         let now = self.engine.clock.now();
         let ttl = self.job.stream.pagination.token_ttl;
         // The source's clock may be ahead of ours.
@@ -128,9 +129,9 @@ impl<'a> Walk<'a> {
             .and_then(|mark| Some((mark, mark.place(&self.fingerprint, progress.failures, ttl, now)?)));
         let Some((mark, place)) = marked else {
             let from = rule.from(progress.watermark);
-            let planned = rule.hi(now.minus(CLOCK_TOLERANCE));
+            let planned = end.or_else(|| rule.hi(now.minus(CLOCK_TOLERANCE)));
             let length = self.length(from, planned, progress.failures);
-            let steps = Steps::new(rule, from, planned, length.of_step).up_to(horizon);
+            let steps = Steps::new(rule, from, planned, length.of_step).up_to(horizon).ending_at(end);
             return Outset { steps, length, fixed: None, seen: Seen::default(), page: None };
         };
         let from = match &place {
@@ -146,7 +147,7 @@ impl<'a> Walk<'a> {
         };
         tracing::info!(job = %self.job.name, at_page = page.is_some(), "the run goes on where the one before it stopped");
         let fixed = Some(Fixed { hi: mark.hi, complete_through: mark.complete_through });
-        Outset { steps: steps.up_to(horizon), length, fixed, seen: mark.seen, page }
+        Outset { steps: steps.up_to(horizon).ending_at(end), length, fixed, seen: mark.seen, page }
     }
 
     /// Walks over the window, one step after another, oldest first; after each the watermark moves.
@@ -158,14 +159,14 @@ impl<'a> Walk<'a> {
         report: &mut RunReport,
     ) -> Result<Reached, Cut> {
         let Engine { store, http, limits, tokens, clock, .. } = self.engine;
-        let rule = &self.job.window;
+        let rule = &self.window;
         let mut reader =
             PageReader::new(Arc::clone(self.job), http.clone(), Arc::clone(limits), Arc::clone(clock))
                 .with_tokens(Arc::clone(tokens))
                 .with_tag(progress.page_tag.clone());
         let mut sync = SyncWalk::begin(self, progress, &mut reader).await?;
         let Outset { steps, length, fixed, mut seen, mut page } = outset;
-        let source = self.event_source();
+        let source = event_source(self.job, self.row);
         let mut course =
             Course { run, steps, fixed, silence: None, source, sync_token: None, tag: None, stale_reads: 0 };
         let mut watermark = progress.watermark;
@@ -216,7 +217,7 @@ impl<'a> Walk<'a> {
 
     /// How much is asked for at once: less after failures, where the source can be asked for less.
     fn length(&self, from: Option<Version>, hi: Option<Version>, failures: u32) -> Length {
-        let length = self.job.window.length(from, hi, failures);
+        let length = self.window.length(from, hi, failures);
         if self.job.stream.bounded { length } else { Length { of_step: None, is_shortest: failures > 0 } }
     }
 
@@ -253,7 +254,7 @@ impl<'a> Walk<'a> {
                 rules: self.rules(&course.source, &page, silence),
                 bookmark: self.bookmark(progress, course, fixed, *seen, &page),
                 is_unmodified: page.is_unmodified,
-                records: page.records.into(),
+                records: page.records.into_iter().filter(|record| self.errand.wants(record)).collect(),
                 quarantined: page.quarantined,
                 skipped: page.skipped,
                 destination: self.job.destination.name.clone(),
@@ -266,7 +267,17 @@ impl<'a> Walk<'a> {
             if outcome.counts.events > 0 {
                 self.engine.fresh.send_modify(|count| *count += 1);
             }
+            if self.has_passed_the_end(page.risen_to, *seen) {
+                return Ok(());
+            }
         }
+    }
+
+    /// Whether the listing, which is sorted oldest first, has risen to where the window ends: a source that cannot be
+    /// asked for an end goes on with what nobody asked for.
+    fn has_passed_the_end(&self, risen_to: Option<Version>, seen: Seen) -> bool {
+        let risen_to = risen_to.filter(|_| !seen.is_unsorted());
+        risen_to.zip(self.errand.end()).is_some_and(|(risen_to, end)| risen_to >= end)
     }
 
     /// Where the walk stands behind a page.
@@ -296,7 +307,7 @@ impl<'a> Walk<'a> {
     fn warn_of_skew(&self, page: &Page) {
         let window = &self.job.window;
         let skew = window.skew(page.asked_at, page.source_time);
-        let Some(skew) = skew.filter(|_| page.is_dated && self.has_time_versions()) else { return };
+        let Some(skew) = skew.filter(|_| page.is_dated && self.job.has_time_versions()) else { return };
         tracing::warn!(
             job = %self.job.name,
             source = %page.source_time,
@@ -331,62 +342,6 @@ impl<'a> Walk<'a> {
             answered = asking => answered.map_err(Cut::from),
             () = waited_long_enough => Err(Cut::Stopped),
             () = self.lost.cancelled() => Err(Cut::Store(StoreError::LeaseLost)),
-        }
-    }
-
-    /// What counts as complete by the source's clock at the run's first request.
-    fn fixed(&self, source_time: Instant) -> Fixed {
-        let window = &self.job.window;
-        let hi = if self.has_time_versions() { window.hi(source_time) } else { None };
-        Fixed { hi, complete_through: source_time.minus(window.settle) }
-    }
-
-    /// Which changes are recorded only. The baseline instant is that of the first attempt, whatever attempt
-    /// this is.
-    async fn silence(&self, progress: &Progress, fixed: Fixed) -> Result<Silence, StoreError> {
-        // Where a source tells of changes alone, its first token is the baseline.
-        let begins_with_token = self.job.stream.sync.as_ref().is_some_and(|sync| sync.start.is_some());
-        if !progress.baseline_open || begins_with_token {
-            return Ok(Silence::Never);
-        }
-        let at = self.engine.store.fix_baseline(self.lease, fixed.complete_through).await?;
-        Ok(Silence::Baseline(self.has_time_versions().then(|| Version(at.micros()))))
-    }
-
-    fn has_time_versions(&self) -> bool {
-        self.job.stream.incremental.is_some() && self.job.window.is_time
-    }
-
-    fn rules(&self, source: &EventSource, page: &Page, silence: Silence) -> PageRules {
-        let window = &self.job.window;
-        let by_time = self.has_time_versions();
-        let settled_until = if by_time { window.settled_until(page.source_time) } else { None };
-        PageRules {
-            detect: self.job.detect,
-            ignored: self.job.ignored.clone(),
-            emit: self.job.emit.clone(),
-            silence,
-            settled_until,
-            asked_at: page.asked_at,
-            answered_at: page.answered_at,
-            // Versions are the source's; where its clock is ahead of ours, so far ahead is no future.
-            is_feed: self.job.stream.sync.is_some(),
-            tolerance: by_time.then(|| {
-                let ahead = page.source_time.since(page.asked_at);
-                CLOCK_TOLERANCE + window.lookback + window.settle + ahead
-            }),
-            source: source.clone(),
-        }
-    }
-
-    fn event_source(&self) -> EventSource {
-        EventSource {
-            job_uid: self.row.uid.clone(),
-            job: self.job.name.clone(),
-            connector: self.job.account.connector.clone(),
-            stream: self.job.stream_name.clone(),
-            format: self.job.version_format(),
-            numbers: self.job.numbers,
         }
     }
 }

@@ -144,7 +144,8 @@ pub(super) async fn resume<DB: Dialect>(db: &mut DB::Connection, name: &str) -> 
     let changed = pause::<DB>(db, name, false).await?;
     ask_now::<DB>(db, name).await?;
     let view = views::<DB>(db).await?.into_iter().find(|view| view.name == name);
-    let view = view.unwrap_or_else(|| DestinationView { name: name.to_owned(), ..DestinationView::default() });
+    let view =
+        view.unwrap_or_else(|| DestinationView { name: name.to_owned(), ..DestinationView::default() });
     Ok(Resumed { changed, view })
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{
     JobId, JobLease, JobRow, StoreError,
     dialect::{Dialect, sql},
-    rows,
+    rows, task,
 };
 use crate::domain::instant::{Instant, micros_of};
 
@@ -34,7 +34,7 @@ pub(super) async fn find<DB: Dialect>(
 ) -> Result<Option<JobRow>, StoreError> {
     let row = sql::<DB>(
         "SELECT id, uid, last_fire,
-            (SELECT status FROM run WHERE run.job = job.id ORDER BY id DESC LIMIT 1) AS status
+            (SELECT status FROM run WHERE run.job = job.id AND run.task IS NULL ORDER BY id DESC LIMIT 1) AS status
          FROM job WHERE name = $1",
     )
     .text(name)
@@ -43,9 +43,13 @@ pub(super) async fn find<DB: Dialect>(
     row.map(|row| rows::job::<DB>(&row)).transpose()
 }
 
-/// Locks the job's row until the transaction ends, and fails where the lease is another's by now. A lease
+/// Locks the row of the job, or of the task that is worked on, until the transaction ends, and fails where the lease is
+/// another's by now. A lease
 /// that ran out and that nobody took over still holds.
 pub(super) async fn hold<DB: Dialect>(db: &mut DB::Connection, lease: &JobLease) -> Result<(), StoreError> {
+    if let Some(id) = lease.task {
+        return task::hold::<DB>(db, lease, id).await;
+    }
     let held =
         sql::<DB>("SELECT id FROM job WHERE id = $1 AND lease_epoch = $2 AND lease_owner = $3 {for_update}")
             .bind(lease.job.0)
@@ -91,7 +95,12 @@ pub(super) async fn lease<DB: Dialect>(
     .await?;
     taken
         .map(|row| {
-            Ok(JobLease { job, owner: owner.to_owned(), epoch: rows::get::<DB, i64>(&row, "lease_epoch")? })
+            Ok(JobLease {
+                job,
+                task: None,
+                owner: owner.to_owned(),
+                epoch: rows::get::<DB, i64>(&row, "lease_epoch")?,
+            })
         })
         .transpose()
 }
@@ -101,6 +110,9 @@ pub(super) async fn renew<DB: Dialect>(
     lease: &JobLease,
     ttl: Duration,
 ) -> Result<bool, StoreError> {
+    if let Some(id) = lease.task {
+        return task::renew::<DB>(db, lease, id, ttl).await;
+    }
     let renewed = sql::<DB>(
         "UPDATE job SET lease_until = {now} + $4 WHERE id = $1 AND lease_epoch = $2 AND lease_owner = $3",
     )
@@ -117,6 +129,9 @@ pub(super) async fn release<DB: Dialect>(
     db: &mut DB::Connection,
     lease: &JobLease,
 ) -> Result<(), StoreError> {
+    if let Some(id) = lease.task {
+        return task::release::<DB>(db, lease, id).await;
+    }
     sql::<DB>(
         "UPDATE job SET lease_owner = NULL, lease_until = NULL
          WHERE id = $1 AND lease_epoch = $2 AND lease_owner = $3",

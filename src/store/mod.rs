@@ -19,6 +19,7 @@ mod rows;
 mod run;
 mod settle;
 mod sql_store;
+mod task;
 mod token;
 mod types;
 mod view;
@@ -42,6 +43,7 @@ use crate::domain::{
     page::{PageRules, SeenRecord},
     run::{Counts, RunKind},
     sync_token::SyncToken,
+    task::{Plan, TaskId, TaskKind},
     version::Version,
 };
 
@@ -89,7 +91,7 @@ pub trait Store: Debug + Send + Sync {
     /// Stores what the source gave to go on from, before the first page is asked for with it. A bookmark is void then.
     async fn keep_sync_token(&self, lease: &JobLease, token: &SyncToken) -> Result<(), StoreError>;
 
-    /// Opens a run. Runs of the job that a crash left open are closed as failed, `interrupted`.
+    /// Opens a run. Runs of the job, or of the task, that a crash left open are closed as failed, `interrupted`.
     async fn start_run(&self, lease: &JobLease, run: &NewRun) -> Result<RunId, StoreError>;
 
     /// Decides one page and stores what follows: rows, events, the run's counts and where the walk stands,
@@ -117,6 +119,27 @@ pub trait Store: Debug + Send + Sync {
     /// at the source is counted; a complete run forgets those before it, and the bookmark. While a record of the job is
     /// quarantined, `complete_through` moves no further than to the moment its page was asked for.
     async fn finish_run(&self, lease: &JobLease, run: RunId, end: &RunEnd) -> Result<(), StoreError>;
+
+    /// The open task of this plan, made where there is none that could go on. Of a kind a job has one at a time.
+    async fn open_task(&self, job: JobId, kind: TaskKind, plan: &Plan) -> Result<Opened, StoreError>;
+
+    /// Takes the right to work on an open task for `ttl`, as [`Store::lease_job`] does for a job; `None` where another
+    /// has it or the task has ended.
+    async fn lease_task(
+        &self,
+        task: TaskId,
+        owner: &str,
+        ttl: Duration,
+    ) -> Result<Option<JobLease>, StoreError>;
+
+    /// Ends a task; whoever works on it can write nothing more. `false` where it has ended already.
+    async fn cancel_task(&self, task: TaskId) -> Result<bool, StoreError>;
+
+    /// What a person sees of a task.
+    async fn task(&self, task: TaskId) -> Result<Option<TaskView>, StoreError>;
+
+    /// What a person sees of the newest `limit` tasks, or of those that are open, newest last.
+    async fn tasks(&self, only_open: bool, limit: u32) -> Result<Vec<TaskView>, StoreError>;
 
     /// Turns the waiting events of a job over to the destination that it names now; returns how many were
     /// not there yet. What is being sent is settled where it is.
@@ -258,6 +281,8 @@ pub struct NewRun {
     pub kind: RunKind,
     /// The lowest version it asks for.
     pub from: Option<Version>,
+    /// Where its window ends; none for one that reads all that there is.
+    pub to: Option<Version>,
     /// It goes on where a run before it was cut off.
     pub resumed: bool,
 }

@@ -26,7 +26,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::{
-    JobId, StoreError,
+    JobId, PageCommit, StoreError,
     destination::{self, Shut},
     dialect::{Dialect, sql},
     news, rows,
@@ -42,8 +42,7 @@ pub(super) const NEVER: i64 = i64::MAX;
 pub(super) async fn insert<DB: Dialect>(
     db: &mut DB::Connection,
     job: JobId,
-    destination: &str,
-    order: Order,
+    page: &PageCommit,
     events: &[Event],
 ) -> Result<(), StoreError> {
     #[derive(Serialize)]
@@ -61,7 +60,7 @@ pub(super) async fn insert<DB: Dialect>(
     let new = events.iter().map(|event| New {
         id: &event.id,
         key: event.key.as_str(),
-        lane: match order {
+        lane: match page.order {
             Order::Key => event.key.as_str(),
             Order::None => &event.id,
         },
@@ -70,15 +69,16 @@ pub(super) async fn insert<DB: Dialect>(
         body: &event.body,
     });
     sql::<DB>(
-        "INSERT INTO event (event_id, destination, job, partition, key, lane, sequence, kind, body, created_at)
+        "INSERT INTO event (event_id, destination, job, partition, key, lane, sequence, kind, body, replay, created_at)
          SELECT new.value ->> 'id', $1, $2, $3, new.value ->> 'key', new.value ->> 'lane', CAST(new.value ->> 'sequence' AS BIGINT),
-                new.value ->> 'kind', new.value ->> 'body', {now}
+                new.value ->> 'kind', new.value ->> 'body', $5, {now}
          FROM {each}($4{json}) AS new",
     )
-    .text(destination)
+    .text(&page.destination)
     .bind(job.0)
     .text(WHOLE)
     .bind(serde_json::to_string(&new.collect::<Vec<_>>())?)
+    .bind(page.rules.replay.as_ref().map(|replay| replay.task.0))
     .run(db)
     .await?;
     let ids = serde_json::to_string(&events.iter().map(|event| &event.id).collect::<Vec<_>>())?;
@@ -92,7 +92,7 @@ pub(super) async fn insert<DB: Dialect>(
     .bind(ids)
     .run(db)
     .await?;
-    news::tell::<DB>(db, destination).await
+    news::tell::<DB>(db, &page.destination).await
 }
 
 /// Turns the heads of settled events over to the next events of their lanes, due at once, or takes them away.

@@ -1,8 +1,11 @@
 //! A page in one transaction: what differs is locked, decided and written together with its events and
 //! the run's counts. The number of statements does not depend on the number of records.
 //!
-//! Order of locks: the job's row, then records in key order, then outbox heads in key order. Everyone who
-//! writes records holds the job's row first, so that pages of one job take turns.
+//! Order of locks: the row of the job, or of the task that the page is read for, then records in key order, then outbox
+//! heads in key order. Live pages of one job take turns by its row; pages of tasks go beside them, and of two that meet the
+//! same keys the second waits at the first of them. Why they never wait for each other: each inserts its new keys in key
+//! order, and locks what it knew before, in key order too, only once that is done. Of the keys that the other has inserted
+//! and not committed a page can hold none by then, since its own insert would have waited for them.
 
 use std::collections::HashMap;
 
@@ -59,7 +62,7 @@ pub(super) async fn decide<DB: Dialect>(
 
     let decision = decide_page(&records, &known, &page.rules, run, account::now::<DB>(db).await?)?;
     write_records::<DB>(db, lease, &decision.writes).await?;
-    outbox::insert::<DB>(db, lease.job, &page.destination, page.order, &decision.events).await?;
+    outbox::insert::<DB>(db, lease.job, page, &decision.events).await?;
     quarantine::remove_read::<DB>(db, lease.job, &records).await?;
     let passed_over = (page.records.len() - records.len()) as u64;
     let counts = Counts { unchanged: decision.counts.unchanged + passed_over, ..decision.counts };

@@ -1,7 +1,7 @@
 //! Records that could not be read: kept once for each text, until a person settles them or the same text is
 //! read after all. A text that was passed over stays, so that it is not listed anew when it comes again.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 
@@ -45,8 +45,8 @@ pub(super) async fn insert<DB: Dialect>(
         };
         (raw_hash, broken)
     };
-    // One of each, since no statement may write a row twice.
-    let broken: HashMap<Hash, Broken> = page.quarantined.iter().map(broken).collect();
+    // One of each, since no statement may write a row twice, and in one order, since others may write them too.
+    let broken: BTreeMap<Hash, Broken> = page.quarantined.iter().map(broken).collect();
     sql::<DB>(
         "INSERT INTO quarantine (job, partition, raw_hash, raw, reason, run, asked_at, answered_at,
                                  in_baseline, unread_since, first_seen_at, last_seen_at)

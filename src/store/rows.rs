@@ -56,7 +56,10 @@ pub(super) fn job<DB: Dialect>(row: &DB::Row) -> Result<JobRow, StoreError> {
 }
 
 /// JSON that only makes reading cheaper: what another release wrote in another form is as good as nothing.
-fn json<DB: Dialect, T: DeserializeOwned>(row: &DB::Row, column: &str) -> Result<Option<T>, StoreError> {
+pub(super) fn json<DB: Dialect, T: DeserializeOwned>(
+    row: &DB::Row,
+    column: &str,
+) -> Result<Option<T>, StoreError> {
     Ok(get::<DB, Option<String>>(row, column)?.and_then(|text| serde_json::from_str(&text).ok()))
 }
 
@@ -123,20 +126,25 @@ pub(super) fn run<DB: Dialect>(row: &DB::Row) -> Result<Option<RunView>, StoreEr
         ended_at: maybe_instant::<DB>(row, "ended_at")?,
         requests: count::<DB>(row, "requests")?,
         pages: count::<DB>(row, "pages")?,
-        counts: Counts {
-            records: count::<DB>(row, "records")?,
-            created: count::<DB>(row, "created")?,
-            updated: count::<DB>(row, "updated")?,
-            deleted: count::<DB>(row, "deleted")?,
-            restored: count::<DB>(row, "restored")?,
-            unchanged: count::<DB>(row, "unchanged")?,
-            stale: count::<DB>(row, "stale")?,
-            conflicts: count::<DB>(row, "conflicts")?,
-            quarantined: count::<DB>(row, "quarantined")?,
-            skipped: count::<DB>(row, "skipped")?,
-            events: count::<DB>(row, "events")?,
-        },
+        counts: counts::<DB>(row)?,
     }))
+}
+
+/// What a run counted.
+pub(super) fn counts<DB: Dialect>(row: &DB::Row) -> Result<Counts, StoreError> {
+    Ok(Counts {
+        records: count::<DB>(row, "records")?,
+        created: count::<DB>(row, "created")?,
+        updated: count::<DB>(row, "updated")?,
+        deleted: count::<DB>(row, "deleted")?,
+        restored: count::<DB>(row, "restored")?,
+        unchanged: count::<DB>(row, "unchanged")?,
+        stale: count::<DB>(row, "stale")?,
+        conflicts: count::<DB>(row, "conflicts")?,
+        quarantined: count::<DB>(row, "quarantined")?,
+        skipped: count::<DB>(row, "skipped")?,
+        events: count::<DB>(row, "events")?,
+    })
 }
 
 /// A value that no release writes into `column`.

@@ -4,13 +4,14 @@
 use super::{
     JobLease, NewRun, Progress, RunEnd, RunId, StoreError,
     dialect::{Dialect, sql},
-    job, quarantine, rows,
+    job, quarantine, rows, task,
 };
 use crate::domain::{
     bookmark::Bookmark,
     instant::Instant,
     run::{Counts, RunStatus},
     sync_token::{PageTag, SyncToken},
+    task::TaskId,
     version::Version,
 };
 
@@ -23,6 +24,9 @@ pub(super) async fn open_progress<DB: Dialect>(
     baseline: bool,
 ) -> Result<Progress, StoreError> {
     job::hold::<DB>(db, lease).await?;
+    if let Some(id) = lease.task {
+        return task::progress::<DB>(db, id).await;
+    }
     sql::<DB>(
         "INSERT INTO progress (job, partition, baseline_open) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
     )
@@ -75,21 +79,24 @@ pub(super) async fn start<DB: Dialect>(
     job::hold::<DB>(db, lease).await?;
     sql::<DB>(
         "UPDATE run SET status = $2, reason = 'interrupted', ended_at = {now}
-         WHERE job = $1 AND status = 'running'",
+         WHERE job = $1 AND status = 'running' AND task IS NOT DISTINCT FROM $3",
     )
     .bind(lease.job.0)
     .text(RunStatus::Failed.name())
+    .bind(lease.task.map(|TaskId(task)| task))
     .run(db)
     .await?;
     let row = sql::<DB>(
-        "INSERT INTO run (job, kind, status, from_version, resumed, started_at)
-         VALUES ($1, $2, $3, $4, $5, {now}) RETURNING id",
+        "INSERT INTO run (job, task, kind, status, from_version, to_version, resumed, started_at)
+         VALUES ($1, $6, $2, $3, $4, $7, $5, {now}) RETURNING id",
     )
     .bind(lease.job.0)
     .text(run.kind.name())
     .text(RunStatus::Running.name())
     .bind(run.from.map(|Version(from)| from))
     .bind(run.resumed)
+    .bind(lease.task.map(|TaskId(task)| task))
+    .bind(run.to.map(|Version(to)| to))
     .one(db)
     .await?;
     Ok(RunId(rows::get::<DB, _>(&row, "id")?))
@@ -138,14 +145,17 @@ pub(super) async fn count_page<DB: Dialect>(
     if counted == 1 { Ok(()) } else { Err(not_open(run)) }
 }
 
-/// Keeps where the walk stands, and the validator only behind a page that has not changed. The job's row must be
-/// held.
+/// Keeps where the walk stands, and the validator only behind a page that has not changed. The row of the
+/// job or of the task must be held.
 pub(super) async fn keep_bookmark<DB: Dialect>(
     db: &mut DB::Connection,
     lease: &JobLease,
     bookmark: Option<&Bookmark>,
     is_unmodified: bool,
 ) -> Result<(), StoreError> {
+    if let Some(id) = lease.task {
+        return task::keep_bookmark::<DB>(db, id, bookmark).await;
+    }
     let text = bookmark.map(serde_json::to_string).transpose()?;
     sql::<DB>(
         "UPDATE progress SET bookmark = $3, page_tag = CASE WHEN $4 THEN page_tag ELSE NULL END
@@ -181,6 +191,9 @@ pub(super) async fn finish<DB: Dialect>(
     .await?;
     if closed != 1 {
         return Err(not_open(run));
+    }
+    if let Some(id) = lease.task {
+        return task::finish::<DB>(db, id, end).await;
     }
     if let Some(token) = &end.sync_token {
         store_token::<DB>(db, lease, token).await?;
@@ -256,9 +269,10 @@ pub(super) async fn advance<DB: Dialect>(
         .bind(lease.job.0)
         .first(db)
         .await?;
-    match open {
-        Some(_) => move_up::<DB>(db, lease, watermark, None).await,
-        None => Err(not_open(run)),
+    match (open, lease.task) {
+        (Some(_), Some(id)) => task::advance::<DB>(db, id, watermark).await,
+        (Some(_), None) => move_up::<DB>(db, lease, watermark, None).await,
+        (None, _) => Err(not_open(run)),
     }
 }
 

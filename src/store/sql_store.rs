@@ -9,11 +9,19 @@ use sqlx::{Connection, Pool};
 
 use super::{
     Attempt, ClaimRules, ClaimedMessage, DestinationView, EventFilter, EventStory, EventView, Granted, JobId,
-    JobLease, JobRow, JobView, NewRun, NewToken, News, PageCommit, PageOutcome, Progress, QuarantineView,
-    Resumed, RunEnd, RunId, Settled, Store, StoreError, StoredToken, Wish, account, claim, destination,
-    dialect::Dialect, event, job, open::is_retried, outbox, page, quarantine, run, settle, token, view, wish,
+    JobLease, JobRow, JobView, NewRun, NewToken, News, Opened, PageCommit, PageOutcome, Progress,
+    QuarantineView, Resumed, RunEnd, RunId, Settled, Store, StoreError, StoredToken, TaskView, Wish, account,
+    claim, destination, dialect::Dialect, event, job, open::is_retried, outbox, page, quarantine, run,
+    settle, task, token, view, wish,
 };
-use crate::domain::{content::Hash, instant::Instant, run::Counts, sync_token::SyncToken, version::Version};
+use crate::domain::{
+    content::Hash,
+    instant::Instant,
+    run::Counts,
+    sync_token::SyncToken,
+    task::{Plan, TaskId, TaskKind},
+    version::Version,
+};
 
 /// How often a transaction is done in all where the database undoes it for another one's sake.
 const TRIES: u32 = 5;
@@ -199,6 +207,36 @@ impl<DB: Dialect> Store for SqlStore<DB> {
     async fn finish_run(&self, lease: &JobLease, run: RunId, end: &RunEnd) -> Result<(), StoreError> {
         let input = (lease.clone(), run, end.clone());
         self.write(input, |db, (lease, run, end)| Box::pin(run::finish::<DB>(db, lease, *run, end))).await
+    }
+
+    async fn open_task(&self, job: JobId, kind: TaskKind, plan: &Plan) -> Result<Opened, StoreError> {
+        self.write((job, kind, plan.clone()), |db, (job, kind, plan)| {
+            Box::pin(task::open::<DB>(db, *job, *kind, plan))
+        })
+        .await
+    }
+
+    async fn lease_task(
+        &self,
+        task: TaskId,
+        owner: &str,
+        ttl: Duration,
+    ) -> Result<Option<JobLease>, StoreError> {
+        let input = (task, owner.to_owned(), ttl);
+        self.write(input, |db, (task, owner, ttl)| Box::pin(task::lease::<DB>(db, *task, owner, *ttl))).await
+    }
+
+    async fn cancel_task(&self, task: TaskId) -> Result<bool, StoreError> {
+        self.write(task, |db, task| Box::pin(task::cancel::<DB>(db, *task))).await
+    }
+
+    async fn task(&self, task: TaskId) -> Result<Option<TaskView>, StoreError> {
+        let mut views = task::views::<DB>(&mut *self.reader().await?, Some(task), false, 1).await?;
+        Ok(views.pop())
+    }
+
+    async fn tasks(&self, only_open: bool, limit: u32) -> Result<Vec<TaskView>, StoreError> {
+        task::views::<DB>(&mut *self.reader().await?, None, only_open, limit).await
     }
 
     async fn readdress(&self, job: JobId, destination: &str) -> Result<u64, StoreError> {

@@ -17,6 +17,7 @@ use crate::domain::{
     lane::OnDead,
     run::{Counts, RunKind, RunStatus},
     sync_token::{PageTag, SyncToken},
+    task::{Plan, TaskId, TaskKind, TaskState},
     version::Version,
 };
 
@@ -38,11 +39,13 @@ pub struct JobRow {
     pub is_cut_off: bool,
 }
 
-/// The right to run a job, until it runs out. Under a later epoch it is void.
+/// The right to run a job, or to work on one of its tasks, until it runs out. Under a later epoch it is void.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobLease {
     /// The job.
     pub job: JobId,
+    /// The task that it is the right to work on; none where it is the job's own.
+    pub task: Option<TaskId>,
     /// Who holds it.
     pub owner: String,
     /// Grows with every holder.
@@ -318,6 +321,54 @@ pub struct RunView {
     pub counts: Counts,
 }
 
+/// What came of asking for a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Opened {
+    /// It is new.
+    New(TaskId),
+    /// It was begun before and goes on.
+    GoesOn(TaskId),
+    /// Another one of its kind is open.
+    Another(TaskId),
+}
+
+/// What a person sees of a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskView {
+    /// Its number.
+    pub id: TaskId,
+    /// What its events call it.
+    pub uid: String,
+    /// Its job's name.
+    pub job: String,
+    /// What it is for.
+    pub kind: TaskKind,
+    /// What it reads and sends.
+    pub plan: Plan,
+    /// Where it stands.
+    pub state: TaskState,
+    /// How its last run ended, where that was not well.
+    pub reason: Option<String>,
+    /// The version up to which its window is read.
+    pub read_to: Option<Version>,
+    /// How many of its runs failed there, one after another.
+    pub failures: u32,
+    /// When it was asked for.
+    pub created_at: Instant,
+    /// When it ended.
+    pub ended_at: Option<Instant>,
+    /// Who works on it.
+    pub worker: Option<String>,
+    /// How many runs it took.
+    pub runs: u64,
+    /// How many requests they sent.
+    pub requests: u64,
+    /// How many pages they committed.
+    pub pages: u64,
+    /// What they counted.
+    pub counts: Counts,
+}
+
 /// What a person sees of one job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobView {
@@ -381,6 +432,9 @@ pub enum StoreError {
     /// The migrations failed.
     #[error("cannot bring the store up to date: {0}")]
     Migrate(#[from] sqlx::migrate::MigrateError),
+    /// A person has ended the task.
+    #[error("it was cancelled")]
+    Ended,
     /// The database failed.
     #[error("the store failed: {0}")]
     Database(#[from] sqlx::Error),

@@ -33,7 +33,7 @@ pub(super) async fn jobs<DB: Dialect>(
             run.stale, run.conflicts, run.quarantined, run.skipped, run.events
          FROM job
          LEFT JOIN progress ON progress.job = job.id AND progress.partition = $2
-         LEFT JOIN run ON run.id = (SELECT max(latest.id) FROM run AS latest WHERE latest.job = job.id)
+         LEFT JOIN run ON run.id = (SELECT max(latest.id) FROM run AS latest WHERE latest.job = job.id AND latest.task IS NULL)
          WHERE $1 IS NULL OR job.name = $1
          ORDER BY job.name",
     )

@@ -61,6 +61,7 @@ impl RunningJob {
             quarantined: Vec::new(),
             skipped: 0,
             rules: PageRules {
+                replay: None,
                 detect: Detect::Version,
                 ignored: vec!["v".parse::<JsonPath>().unwrap()],
                 emit: ChangeKind::ALL.to_vec(),
@@ -98,7 +99,7 @@ impl RunningJob {
 }
 
 /// A live run without a lower bound.
-pub const NEW_RUN: NewRun = NewRun { kind: RunKind::Live, from: None, resumed: false };
+pub const NEW_RUN: NewRun = NewRun { kind: RunKind::Live, from: None, to: None, resumed: false };
 
 /// A record with a key, a version and a content.
 pub fn record(key: &str, version: i64, content: &str) -> SeenRecord {

@@ -6,12 +6,18 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use onlynew::{
     domain::{
-        content::Hash, delivery::Next, instant::Instant, run::Counts, sync_token::SyncToken, version::Version,
+        content::Hash,
+        delivery::Next,
+        instant::Instant,
+        run::Counts,
+        sync_token::SyncToken,
+        task::{Plan, TaskId, TaskKind},
+        version::Version,
     },
     store::{
         Attempt, ClaimRules, ClaimedMessage, DestinationView, EventFilter, EventStory, EventView, Granted,
-        JobId, JobLease, JobRow, JobView, NewRun, NewToken, News, PageCommit, PageOutcome, Progress,
-        QuarantineView, Resumed, RunEnd, RunId, Settled, Store, StoreError, StoredToken, Wish,
+        JobId, JobLease, JobRow, JobView, NewRun, NewToken, News, Opened, PageCommit, PageOutcome, Progress,
+        QuarantineView, Resumed, RunEnd, RunId, Settled, Store, StoreError, StoredToken, TaskView, Wish,
     },
 };
 
@@ -216,6 +222,11 @@ watched! {
     probe_destination(destination: &str) -> ();
     pause_destination(destination: &str, paused: bool) -> bool;
     resume_destination(destination: &str) -> Resumed;
+    open_task(job: JobId, kind: TaskKind, plan: &Plan) -> Opened;
+    lease_task(task: TaskId, owner: &str, ttl: Duration) -> Option<JobLease>;
+    cancel_task(task: TaskId) -> bool;
+    task(task: TaskId) -> Option<TaskView>;
+    tasks(only_open: bool, limit: u32) -> Vec<TaskView>;
     destinations() -> Vec<DestinationView>;
     next_due(destination: &str, linger: Duration) -> Option<Duration>;
     hold_account(account: &str, until: Instant, reason: &str) -> ();

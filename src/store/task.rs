@@ -1,0 +1,305 @@
+//! Tasks: walks beside the live one, each with a lease and a progress of its own, so that a task and the live run of its
+//! job never wait for each other's source.
+//!
+//! A page of a task is committed under the task's row as a live page is under the job's; what both decide at once is put
+//! in order by the records themselves, which every page locks by key.
+
+use std::time::Duration;
+
+use super::{
+    JobId, JobLease, Opened, Progress, RunEnd, StoreError, TaskView,
+    dialect::{Dialect, sql, without_nul},
+    rows,
+    run::signed,
+};
+use crate::domain::{
+    bookmark::Bookmark,
+    instant::micros_of,
+    run::RunStatus,
+    task::{Plan, TaskId, TaskKind, TaskState},
+    version::Version,
+};
+
+/// The open task of this plan, begun anew where there is none that could go on; another one of its kind is in the way
+/// while it is open.
+pub(super) async fn open<DB: Dialect>(
+    db: &mut DB::Connection,
+    job: JobId,
+    kind: TaskKind,
+    plan: &Plan,
+) -> Result<Opened, StoreError> {
+    let text = serde_json::to_string(plan)?;
+    // Who opens tasks of a job takes turns.
+    sql::<DB>("SELECT id FROM job WHERE id = $1 {for_update}").bind(job.0).one(db).await?;
+    let latest = sql::<DB>(
+        "SELECT id, state, plan FROM task WHERE job = $1 AND kind = $2 AND (state = 'open' OR (state = 'failed' AND plan = $3))
+         ORDER BY state = 'open' DESC, id DESC LIMIT 1",
+    )
+    .bind(job.0)
+    .text(kind.name())
+    .text(&text)
+    .first(db)
+    .await?;
+    let Some(row) = latest else {
+        let row = sql::<DB>(
+            "INSERT INTO task (job, uid, kind, plan, created_at) VALUES ($1, {uid}, $2, $3, {now}) RETURNING id",
+        )
+        .bind(job.0)
+        .text(kind.name())
+        .text(&text)
+        .one(db)
+        .await?;
+        return Ok(Opened::New(TaskId(rows::get::<DB, _>(&row, "id")?)));
+    };
+    let id = TaskId(rows::get::<DB, _>(&row, "id")?);
+    let (state, known) = (rows::get::<DB, String>(&row, "state")?, rows::get::<DB, String>(&row, "plan")?);
+    if known != text {
+        return Ok(Opened::Another(id));
+    }
+    if state == TaskState::Failed.name() {
+        sql::<DB>("UPDATE task SET state = 'open', failures = 0, ended_at = NULL WHERE id = $1")
+            .bind(id.0)
+            .run(db)
+            .await?;
+    }
+    Ok(Opened::GoesOn(id))
+}
+
+/// Ends a task on a person's word; `false` where it has ended already.
+pub(super) async fn cancel<DB: Dialect>(db: &mut DB::Connection, id: TaskId) -> Result<bool, StoreError> {
+    let cancelled = sql::<DB>(
+        "UPDATE task SET state = 'cancelled', ended_at = {now}, bookmark = NULL
+         WHERE id = $1 AND state IN ('open', 'failed')",
+    )
+    .bind(id.0)
+    .run(db)
+    .await?;
+    sql::<DB>(
+        "UPDATE run SET status = $2, reason = 'cancelled', ended_at = {now} WHERE task = $1 AND status = 'running'",
+    )
+    .bind(id.0)
+    .text(RunStatus::Interrupted.name())
+    .run(db)
+    .await?;
+    Ok(cancelled == 1)
+}
+
+pub(super) async fn lease<DB: Dialect>(
+    db: &mut DB::Connection,
+    id: TaskId,
+    owner: &str,
+    ttl: Duration,
+) -> Result<Option<JobLease>, StoreError> {
+    let taken = sql::<DB>(
+        "UPDATE task SET lease_owner = $2, lease_epoch = lease_epoch + 1, lease_until = {now} + $3
+         WHERE id = $1 AND state = 'open' AND (lease_owner IS NULL OR lease_until <= {now})
+         RETURNING job, lease_epoch",
+    )
+    .bind(id.0)
+    .text(owner)
+    .bind(micros_of(ttl))
+    .first(db)
+    .await?;
+    taken
+        .map(|row| {
+            Ok(JobLease {
+                job: JobId(rows::get::<DB, _>(&row, "job")?),
+                task: Some(id),
+                owner: owner.to_owned(),
+                epoch: rows::get::<DB, i64>(&row, "lease_epoch")?,
+            })
+        })
+        .transpose()
+}
+
+/// Locks the task's row until the transaction ends, and fails where the lease is another's by now or the task has ended.
+pub(super) async fn hold<DB: Dialect>(
+    db: &mut DB::Connection,
+    lease: &JobLease,
+    id: TaskId,
+) -> Result<(), StoreError> {
+    let held = sql::<DB>(
+        "SELECT state FROM task WHERE id = $1 AND lease_epoch = $2 AND lease_owner = $3 {for_update}",
+    )
+    .bind(id.0)
+    .bind(lease.epoch)
+    .text(&lease.owner)
+    .first(db)
+    .await?;
+    let row = held.ok_or(StoreError::LeaseLost)?;
+    if rows::get::<DB, String>(&row, "state")? == TaskState::Open.name() {
+        Ok(())
+    } else {
+        Err(StoreError::Ended)
+    }
+}
+
+pub(super) async fn renew<DB: Dialect>(
+    db: &mut DB::Connection,
+    lease: &JobLease,
+    id: TaskId,
+    ttl: Duration,
+) -> Result<bool, StoreError> {
+    let renewed = sql::<DB>(
+        "UPDATE task SET lease_until = {now} + $4
+         WHERE id = $1 AND lease_epoch = $2 AND lease_owner = $3 AND state = 'open'",
+    )
+    .bind(id.0)
+    .bind(lease.epoch)
+    .text(&lease.owner)
+    .bind(micros_of(ttl))
+    .run(db)
+    .await?;
+    Ok(renewed == 1)
+}
+
+pub(super) async fn release<DB: Dialect>(
+    db: &mut DB::Connection,
+    lease: &JobLease,
+    id: TaskId,
+) -> Result<(), StoreError> {
+    sql::<DB>(
+        "UPDATE task SET lease_owner = NULL, lease_until = NULL
+         WHERE id = $1 AND lease_epoch = $2 AND lease_owner = $3",
+    )
+    .bind(id.0)
+    .bind(lease.epoch)
+    .text(&lease.owner)
+    .run(db)
+    .await?;
+    Ok(())
+}
+
+/// How far the task has read, in the words of a job's progress.
+pub(super) async fn progress<DB: Dialect>(
+    db: &mut DB::Connection,
+    id: TaskId,
+) -> Result<Progress, StoreError> {
+    let row =
+        sql::<DB>("SELECT read_to, bookmark, failures FROM task WHERE id = $1").bind(id.0).one(db).await?;
+    Ok(Progress {
+        watermark: rows::get::<DB, Option<i64>>(&row, "read_to")?.map(Version),
+        bookmark: rows::json::<DB, _>(&row, "bookmark")?,
+        failures: rows::number::<DB>(&row, "failures")?,
+        ..Progress::default()
+    })
+}
+
+/// Keeps where the walk stands. The task's row must be held.
+pub(super) async fn keep_bookmark<DB: Dialect>(
+    db: &mut DB::Connection,
+    id: TaskId,
+    bookmark: Option<&Bookmark>,
+) -> Result<(), StoreError> {
+    sql::<DB>("UPDATE task SET bookmark = $2 WHERE id = $1 AND bookmark IS DISTINCT FROM $2")
+        .bind(id.0)
+        .bind(bookmark.map(serde_json::to_string).transpose()?)
+        .run(db)
+        .await?;
+    Ok(())
+}
+
+/// Takes in that the window is read up to a version. The task's row must be held.
+pub(super) async fn advance<DB: Dialect>(
+    db: &mut DB::Connection,
+    id: TaskId,
+    read_to: Option<Version>,
+) -> Result<(), StoreError> {
+    sql::<DB>(
+        "UPDATE task SET failures = 0, bookmark = NULL,
+            read_to = CASE WHEN read_to > $2 OR $2 IS NULL THEN read_to ELSE $2 END
+         WHERE id = $1",
+    )
+    .bind(id.0)
+    .bind(read_to.map(|Version(read_to)| read_to))
+    .run(db)
+    .await?;
+    Ok(())
+}
+
+/// Takes in how a run of the task ended. The task's row must be held.
+pub(super) async fn finish<DB: Dialect>(
+    db: &mut DB::Connection,
+    id: TaskId,
+    end: &RunEnd,
+) -> Result<(), StoreError> {
+    let failures = progress::<DB>(db, id).await?.failures.saturating_add(u32::from(end.at_source));
+    let state = match end.status {
+        RunStatus::Ok => TaskState::Done,
+        _ => TaskState::after_failures(failures),
+    };
+    if state == TaskState::Done {
+        advance::<DB>(db, id, end.watermark).await?;
+    }
+    sql::<DB>(
+        "UPDATE task SET state = $2, reason = $3, failures = $4, ended_at = CASE WHEN $2 = 'open' THEN NULL ELSE {now} END
+         WHERE id = $1",
+    )
+    .bind(id.0)
+    .text(state.name())
+    .bind(end.reason.as_deref().map(without_nul))
+    .bind(signed(if state == TaskState::Done { 0 } else { failures.into() }))
+    .run(db)
+    .await?;
+    Ok(())
+}
+
+/// What a person sees of tasks, newest last: of one, or of the newest `limit`.
+pub(super) async fn views<DB: Dialect>(
+    db: &mut DB::Connection,
+    id: Option<TaskId>,
+    only_open: bool,
+    limit: u32,
+) -> Result<Vec<TaskView>, StoreError> {
+    let rows = sql::<DB>(
+        "SELECT task.id, task.uid, job.name, task.kind, task.plan, task.state, task.reason, task.read_to,
+            task.failures, task.created_at, task.ended_at,
+            CASE WHEN task.lease_until > {now} THEN task.lease_owner ELSE NULL END AS lease_owner,
+            count(run.id) AS runs,
+            CAST(COALESCE(sum(run.requests), 0) AS BIGINT) AS requests,
+            CAST(COALESCE(sum(run.pages), 0) AS BIGINT) AS pages,
+            CAST(COALESCE(sum(run.records), 0) AS BIGINT) AS records,
+            CAST(COALESCE(sum(run.created), 0) AS BIGINT) AS created,
+            CAST(COALESCE(sum(run.updated), 0) AS BIGINT) AS updated,
+            CAST(COALESCE(sum(run.deleted), 0) AS BIGINT) AS deleted,
+            CAST(COALESCE(sum(run.restored), 0) AS BIGINT) AS restored,
+            CAST(COALESCE(sum(run.unchanged), 0) AS BIGINT) AS unchanged,
+            CAST(COALESCE(sum(run.stale), 0) AS BIGINT) AS stale,
+            CAST(COALESCE(sum(run.conflicts), 0) AS BIGINT) AS conflicts,
+            CAST(COALESCE(sum(run.quarantined), 0) AS BIGINT) AS quarantined,
+            CAST(COALESCE(sum(run.skipped), 0) AS BIGINT) AS skipped,
+            CAST(COALESCE(sum(run.events), 0) AS BIGINT) AS events
+         FROM task JOIN job ON job.id = task.job LEFT JOIN run ON run.task = task.id
+         WHERE ($1 IS NULL OR task.id = $1) AND (NOT $2 OR task.state = 'open')
+         GROUP BY task.id, job.name ORDER BY task.id DESC LIMIT $3",
+    )
+    .bind(id.map(|TaskId(id)| id))
+    .bind(only_open)
+    .bind(i64::from(limit))
+    .all(db)
+    .await?;
+    rows.iter().rev().map(view::<DB>).collect()
+}
+
+fn view<DB: Dialect>(row: &DB::Row) -> Result<TaskView, StoreError> {
+    let (kind, state): (String, String) =
+        (rows::get::<DB, _>(row, "kind")?, rows::get::<DB, _>(row, "state")?);
+    Ok(TaskView {
+        id: TaskId(rows::get::<DB, _>(row, "id")?),
+        uid: rows::get::<DB, _>(row, "uid")?,
+        job: rows::get::<DB, _>(row, "name")?,
+        kind: TaskKind::from_name(&kind).ok_or_else(|| rows::unreadable("kind", &kind))?,
+        plan: rows::json::<DB, _>(row, "plan")?.ok_or_else(|| rows::unreadable("plan", "no plan"))?,
+        state: TaskState::from_name(&state).ok_or_else(|| rows::unreadable("state", &state))?,
+        reason: rows::get::<DB, _>(row, "reason")?,
+        read_to: rows::get::<DB, Option<i64>>(row, "read_to")?.map(Version),
+        failures: rows::number::<DB>(row, "failures")?,
+        created_at: rows::instant::<DB>(row, "created_at")?,
+        ended_at: rows::maybe_instant::<DB>(row, "ended_at")?,
+        worker: rows::get::<DB, _>(row, "lease_owner")?,
+        runs: rows::count::<DB>(row, "runs")?,
+        requests: rows::count::<DB>(row, "requests")?,
+        pages: rows::count::<DB>(row, "pages")?,
+        counts: rows::counts::<DB>(row)?,
+    })
+}
