@@ -4,10 +4,11 @@
 use super::{
     JobLease, NewRun, Progress, RunEnd, RunId, StoreError,
     dialect::{Dialect, sql},
-    job, quarantine, rows,
+    job, quarantine, rows, sighting,
 };
 use crate::domain::{
     bookmark::Bookmark,
+    coverage::Covered,
     instant::Instant,
     run::{Counts, RunStatus},
     sync_token::{PageTag, SyncToken},
@@ -188,6 +189,7 @@ pub(super) async fn finish<DB: Dialect>(
     match end.status {
         RunStatus::Ok => {
             move_up::<DB>(db, lease, end.watermark, end.complete_through).await?;
+            sighting::cover::<DB>(db, lease, run, end.covered).await?;
             keep_tag::<DB>(db, lease, end.page_tag.as_ref()).await
         }
         _ if end.at_source => {
@@ -249,6 +251,7 @@ pub(super) async fn advance<DB: Dialect>(
     lease: &JobLease,
     run: RunId,
     watermark: Option<Version>,
+    covered: Option<Covered>,
 ) -> Result<(), StoreError> {
     job::hold::<DB>(db, lease).await?;
     let open = sql::<DB>("SELECT id FROM run WHERE id = $1 AND job = $2 AND status = 'running'")
@@ -256,10 +259,11 @@ pub(super) async fn advance<DB: Dialect>(
         .bind(lease.job.0)
         .first(db)
         .await?;
-    match open {
-        Some(_) => move_up::<DB>(db, lease, watermark, None).await,
-        None => Err(not_open(run)),
+    if open.is_none() {
+        return Err(not_open(run));
     }
+    move_up::<DB>(db, lease, watermark, None).await?;
+    sighting::cover::<DB>(db, lease, run, covered).await
 }
 
 /// Neither ever moves back, whatever the caller computed it from.

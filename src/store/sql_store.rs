@@ -13,7 +13,9 @@ use super::{
     RunEnd, RunId, Settled, Store, StoreError, StoredToken, Wish, account, claim, destination,
     dialect::Dialect, event, job, open::is_retried, outbox, page, quarantine, run, settle, token, view, wish,
 };
-use crate::domain::{content::Hash, instant::Instant, run::Counts, sync_token::SyncToken, version::Version};
+use crate::domain::{
+    content::Hash, coverage::Covered, instant::Instant, run::Counts, sync_token::SyncToken, version::Version,
+};
 
 /// How often a transaction is done in all where the database undoes it for another one's sake.
 const TRIES: u32 = 5;
@@ -188,10 +190,11 @@ impl<DB: Dialect> Store for SqlStore<DB> {
         lease: &JobLease,
         run: RunId,
         watermark: Option<Version>,
+        covered: Option<Covered>,
     ) -> Result<(), StoreError> {
-        let input = (lease.clone(), run, watermark);
-        self.write(input, |db, (lease, run, watermark)| {
-            Box::pin(run::advance::<DB>(db, lease, *run, *watermark))
+        let input = (lease.clone(), run, watermark, covered);
+        self.write(input, |db, (lease, run, watermark, covered)| {
+            Box::pin(run::advance::<DB>(db, lease, *run, *watermark, *covered))
         })
         .await
     }

@@ -6,7 +6,8 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use onlynew::{
     domain::{
-        content::Hash, delivery::Next, instant::Instant, run::Counts, sync_token::SyncToken, version::Version,
+        content::Hash, coverage::Covered, delivery::Next, instant::Instant, run::Counts,
+        sync_token::SyncToken, version::Version,
     },
     store::{
         Attempt, ClaimRules, ClaimedMessage, DestinationView, EventFilter, EventStory, EventView, Granted,
@@ -193,7 +194,7 @@ watched! {
         }
         store.scene.log().facts.push(Fact::Page { trip, at, run, rows });
     };
-    advance(lease: &JobLease, run: RunId, watermark: Option<Version>) -> () => |store, _done| {
+    advance(lease: &JobLease, run: RunId, watermark: Option<Version>, covered: Option<Covered>) -> () => |store, _done| {
         store.wrote(lease, "the watermark");
         store.watermark_moved(watermark);
     };
