@@ -58,6 +58,14 @@ impl Errand<'_> {
         }
     }
 
+    /// Whether it decides every record of its window.
+    pub(super) fn takes_all(&self) -> bool {
+        match self {
+            Self::Live => true,
+            Self::Task(task) => task.plan.keys.is_empty(),
+        }
+    }
+
     /// The kinds of change that it sends.
     pub(super) fn emit(&self, job: &Job) -> Vec<ChangeKind> {
         match self {
