@@ -6,7 +6,7 @@ use clap::Args;
 use indicatif::ProgressBar;
 use serde::Serialize;
 
-use super::{Exit, Session, find_job, run::stop_on_signal};
+use super::{Exit, Session, find_job, outbox::destinations, run::stop_on_signal};
 use crate::{
     app::Synced,
     domain::run::{Counts, RunKind, RunStatus},
@@ -49,12 +49,18 @@ impl Sync {
         let synced = app.sync(job, &stop).await;
         progress.finish_and_clear();
         let synced = synced?;
+        let waits = if synced.pending == 0 {
+            None
+        } else {
+            destinations::find(&app, &job.destination.name).await?.trouble()
+        };
         app.store.close().await;
 
         let exit = exit_of(&synced);
         let delivery_error = synced.delivery_error.clone();
         let line = Line::from(synced);
-        session.answer(&serde_json::to_value(&line)?, || line.text(delivery_error.as_deref()));
+        session
+            .answer(&serde_json::to_value(&line)?, || line.text(delivery_error.as_deref(), waits.as_deref()));
         Ok(exit)
     }
 }
@@ -103,7 +109,7 @@ impl From<Synced> for Line {
 }
 
 impl Line {
-    fn text(&self, delivery_error: Option<&str>) -> String {
+    fn text(&self, delivery_error: Option<&str>, waits: Option<&str>) -> String {
         let Counts { created, updated, deleted, restored, unchanged, stale, quarantined, .. } = self.counts;
         let mut lines = vec![format!(
             "{}: {}, {} in {}: {} new, {} changed, {} deleted, {} restored, {} known",
@@ -133,6 +139,7 @@ impl Line {
         }
         lines.extend(self.reason.as_ref().map(|reason| format!("why: {reason}")));
         lines.extend(delivery_error.map(|error| format!("last delivery error: {error}")));
+        lines.extend(waits.map(str::to_owned));
         lines.join("\n")
     }
 }

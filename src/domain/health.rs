@@ -184,6 +184,11 @@ impl Health {
         }
     }
 
+    /// Has a destination asked at once on a person's word, whatever it wanted before.
+    pub fn let_go(&mut self) {
+        self.not_before = None;
+    }
+
     fn delivered(&mut self, now: Instant) {
         (self.failures, self.refusals, self.probes) = (0, 0, 0);
         self.delivered_at = Some(now);

@@ -138,11 +138,16 @@ pub(super) async fn pause<DB: Dialect>(
     Ok(changed == 1)
 }
 
-/// Lets a destination go on, and has it probed at once where it is shut: in one transaction, whose end is what the
+/// Lets a destination go on, and has it asked at once, also where it wanted to be left alone: in one transaction, whose end is what the
 /// person is told, whatever others do with it afterwards.
 pub(super) async fn resume<DB: Dialect>(db: &mut DB::Connection, name: &str) -> Result<Resumed, StoreError> {
     let changed = pause::<DB>(db, name, false).await?;
-    ask_now::<DB>(db, name).await?;
+    let mut health = lock::<DB>(db, name).await?;
+    if health.not_before.is_some() {
+        health.let_go();
+        write::<DB>(db, name, &health).await?;
+        news::tell::<DB>(db, name).await?;
+    }
     let view = views::<DB>(db).await?.into_iter().find(|view| view.name == name);
     let view =
         view.unwrap_or_else(|| DestinationView { name: name.to_owned(), ..DestinationView::default() });

@@ -167,6 +167,23 @@ pub(super) async fn find<DB: Dialect>(
     rows.iter().map(view::<DB>).collect()
 }
 
+pub(super) async fn of_batch<DB: Dialect>(
+    db: &mut DB::Connection,
+    beginning: &str,
+) -> Result<Vec<EventView>, StoreError> {
+    let rows = sql::<DB>(latest!(
+        "event.position IN (
+            SELECT attempt.position FROM attempt WHERE attempt.batch >= $1 AND attempt.batch < $2
+            UNION SELECT waiting.position FROM outbox_head AS waiting WHERE waiting.message >= $1 AND waiting.message < $2)
+         ORDER BY event.position"
+    ))
+    .text(beginning)
+    .text(&format!("{beginning}~"))
+    .all(db)
+    .await?;
+    rows.iter().map(view::<DB>).collect()
+}
+
 pub(super) async fn story<DB: Dialect>(
     db: &mut DB::Connection,
     event_id: &str,

@@ -176,6 +176,9 @@ pub trait Store: Debug + Send + Sync {
     /// The events whose ids begin so; no more than two, since only one is of use.
     async fn find_events(&self, beginning: &str) -> Result<Vec<EventView>, StoreError>;
 
+    /// The events that went in the batch whose id begins so, or that are to be repeated in it.
+    async fn batch_events(&self, beginning: &str) -> Result<Vec<EventView>, StoreError>;
+
     /// The body of an event and all attempts to deliver it; `None` where no event has this id.
     async fn event_story(&self, event_id: &str) -> Result<Option<EventStory>, StoreError>;
 
@@ -189,7 +192,7 @@ pub trait Store: Debug + Send + Sync {
     /// Sends a destination nothing any more, or lets it go on; `false` where it is so already.
     async fn pause_destination(&self, destination: &str, paused: bool) -> Result<bool, StoreError>;
 
-    /// Lets a destination go on, and has it probed at once where it is sent nothing but probes.
+    /// Lets a destination go on, and has it asked at once, also where it wanted to be left alone.
     async fn resume_destination(&self, destination: &str) -> Result<Resumed, StoreError>;
 
     /// What a person sees of the destinations that events wait for or that were ever sent something or paused, by name.

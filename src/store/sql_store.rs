@@ -278,6 +278,10 @@ impl<DB: Dialect> Store for SqlStore<DB> {
         event::find::<DB>(&mut *self.reader().await?, beginning).await
     }
 
+    async fn batch_events(&self, beginning: &str) -> Result<Vec<EventView>, StoreError> {
+        event::of_batch::<DB>(&mut *self.reader().await?, beginning).await
+    }
+
     async fn event_story(&self, event_id: &str) -> Result<Option<EventStory>, StoreError> {
         event::story::<DB>(&mut *self.reader().await?, event_id).await
     }

@@ -254,6 +254,44 @@ async fn a_parked_destination_is_told_of_and_asked_at_once_when_resumed(database
     running.kill().await.unwrap();
 }
 
+async fn a_destination_that_wants_to_be_left_alone_is_told_of_and_can_be_overruled(database: Database) {
+    let rig = Rig::new(database, Job::default(), |asked| page_of(&ROWS, asked, 10)).await;
+    rig.receiver.now_answers(|_| Reply::Status(429, vec![("retry-after", "7200".to_owned())], String::new()));
+    let story = Story { rig };
+    let (code, _, _) = story.rig.command(&["sync", "rows"]).await;
+    assert_eq!(code, 3);
+    let asked = story.rig.receiver.asked().len();
+    story.rig.receiver.now_answers(|_| Reply::status(200));
+
+    let told = "at once by `onlynew outbox resume n8n`";
+    let output = story.rig.spawn(&["sync", "rows"]).wait_with_output().await.unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains(told), "a sync says why its events wait: {text}");
+    let (code, text) = story.read(&["retry", "--all", "--job", "rows"]).await;
+    assert!(code == 0 && text.contains("3 events retried") && text.contains(told), "{text}");
+    assert!(text.contains("429 Too Many Requests; 3 events wait for it"), "{text}");
+    assert_eq!(story.rig.receiver.asked().len(), asked, "it is left alone");
+
+    let (_, resumed) = story.command(&["resume", "n8n"]).await;
+    assert_eq!(resumed["message"], json!("it was not paused; it is asked at once"));
+    story.rig.sync().await;
+    assert_eq!(story.rig.receiver.asked().len(), asked + 3);
+}
+
+async fn a_batch_is_shown_by_the_events_in_it(database: Database) {
+    let rig = Rig::new(database, Job::default(), |asked| page_of(&ROWS, asked, 10)).await;
+    rig.rewrite("concurrency: 8", "batch: {max_events: 100}");
+    let story = Story { rig };
+    story.rig.sync().await;
+    let batch = story.rig.receiver.asked()[0].header("webhook-id").to_owned();
+    assert!(batch.starts_with("bat_"), "{batch}");
+    let (code, shown) = story.command(&["show", &batch[..12]]).await;
+    let keys: Vec<_> = shown["events"].as_array().unwrap().iter().map(|event| event["key"].clone()).collect();
+    assert_eq!((code, keys), (0, vec![json!("1"), json!("2"), json!("3")]));
+    let (code, text) = story.read(&["show", "bat_none"]).await;
+    assert!(code == 2 && text.contains("no batch"), "{text}");
+}
+
 async fn a_destination_that_was_never_asked_is_listed_with_what_waits(database: Database) {
     let rig = Rig::new(database, Job::default(), |asked| page_of(&ROWS, asked, 10)).await;
     let story = Story { rig };
@@ -287,5 +325,7 @@ both!(
     a_discarded_dead_letter_counts_no_more,
     a_paused_destination_is_sent_nothing_until_it_is_resumed,
     a_parked_destination_is_told_of_and_asked_at_once_when_resumed,
+    a_destination_that_wants_to_be_left_alone_is_told_of_and_can_be_overruled,
+    a_batch_is_shown_by_the_events_in_it,
     a_destination_that_was_never_asked_is_listed_with_what_waits,
 );

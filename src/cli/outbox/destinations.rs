@@ -40,6 +40,10 @@ impl Known {
         Ok(views.into_iter().map(known).collect())
     }
 
+    pub(super) fn name(&self) -> &str {
+        &self.view.name
+    }
+
     pub(in crate::cli) fn json(&self) -> Value {
         let view = &self.view;
         json!({
@@ -68,12 +72,20 @@ impl Known {
             return Some(format!("{} is the destination of no job: {waiting}", view.name));
         }
         if view.health.condition == Condition::Well {
-            return None;
+            return self.next_attempt_at().filter(|_| view.pending > 0).map(|until| {
+                format!(
+                    "{0} asked to be left alone until {1}: {waiting}; asked at once by `onlynew outbox resume {0}`",
+                    view.name,
+                    table::to_the_second(until)
+                )
+            });
         }
         let since = self.since().map(|since| format!(" since {}", table::to_the_second(since)));
         let reason = view.health.reason.as_deref().map(|reason| format!(": {reason}"));
-        let next =
-            self.next_attempt_at().map(|next| format!("; asked again at {}", table::to_the_second(next)));
+        let next = self.next_attempt_at().map(|next| {
+            let next = table::to_the_second(next);
+            format!("; asked again at {next}, or at once by `onlynew outbox resume {}`", view.name)
+        });
         Some(format!(
             "{} is {}{}{}; {waiting}{}",
             view.name,
@@ -112,7 +124,7 @@ impl Known {
 }
 
 /// The destination of this name, or an error that names those there are.
-pub(super) async fn find(app: &App, name: &str) -> anyhow::Result<Known> {
+pub(in crate::cli) async fn find(app: &App, name: &str) -> anyhow::Result<Known> {
     let all = Known::all(app).await?;
     let names: Vec<String> = all.iter().map(|known| known.view.name.clone()).collect();
     all.into_iter().find(|known| known.view.name == name).ok_or_else(|| {
@@ -143,12 +155,14 @@ pub(super) async fn pause(session: &Session, app: &App, name: &str) -> anyhow::R
 
 pub(super) async fn resume(session: &Session, app: &App, name: &str) -> anyhow::Result<Exit> {
     let before = find(app, name).await?;
-    let was_shut = before.view.health.condition.is_shut();
+    let (was_shut, was_left_alone) =
+        (before.view.health.condition.is_shut(), before.next_attempt_at().is_some());
     let Resumed { changed, view } = app.store.resume_destination(name).await?;
     let message = match (changed, was_shut) {
         (true, false) => "it goes on",
         (true, true) => "it goes on: one event is sent to see whether it takes events again",
         (false, true) => "it was not paused; one event is sent to see whether it takes events again",
+        (false, false) if was_left_alone => "it was not paused; it is asked at once",
         (false, false) => "it was not paused",
     };
     answer(session, &Known { view, ..before }, changed, message);

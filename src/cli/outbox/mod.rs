@@ -24,7 +24,7 @@ pub(super) enum Outbox {
     List(list::List),
     /// Show an event: its headers, its body and every attempt to deliver it.
     Show {
-        /// The event's id, or its beginning.
+        /// The event's id, or its beginning; of a batch (`bat_…`), its events are listed.
         event: String,
     },
     /// Send dead events again, and try those that wait at once.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{find, state_of};
+use super::{events_table, find, state_of};
 use crate::{
     app::App,
     cli::{Exit, Session, bad_input, table},
@@ -11,6 +11,9 @@ use crate::{
 };
 
 pub(super) async fn run(session: &Session, app: &App, id: &str) -> anyhow::Result<Exit> {
+    if id.starts_with("bat_") {
+        return batch(session, app, id).await;
+    }
     let event = find(app, id).await?;
     let Some(story) = app.store.event_story(&event.event_id).await? else {
         return Err(bad_input(format!("the event `{}` is not kept any more", event.event_id)));
@@ -52,6 +55,23 @@ pub(super) async fn run(session: &Session, app: &App, id: &str) -> anyhow::Resul
             return format!("{facts}\n\nit was never tried");
         }
         format!("{facts}\n\n{}", attempts_table(&story.attempts))
+    });
+    Ok(Exit::Good)
+}
+
+/// The events of a batch. Each tells its own attempts.
+async fn batch(session: &Session, app: &App, id: &str) -> anyhow::Result<Exit> {
+    let events = app.store.batch_events(id).await?;
+    if events.is_empty() {
+        return Err(bad_input(format!("no batch that is being sent or was tried begins with `{id}`")));
+    }
+    session.answer(&json!({"batch": id, "events": events}), || {
+        format!(
+            "{}
+
+`onlynew outbox show EVENT` tells what each of them met",
+            events_table(events.iter())
+        )
     });
     Ok(Exit::Good)
 }

@@ -1,10 +1,12 @@
 //! `onlynew outbox retry|discard|redeliver`: each event is a transaction of its own, so that what others send meanwhile
 //! waits for none of it.
 
+use std::collections::BTreeSet;
+
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::{events_table, filter::Filter, find, short};
+use super::{destinations::Known, events_table, filter::Filter, find, short};
 use crate::{
     app::App,
     cli::{Exit, Session, bad_input},
@@ -39,7 +41,7 @@ impl Choice {
             return Ok(Exit::Good);
         }
         let done = Done::to(app, events, wish).await?;
-        Ok(done.tell(session, wish, !self.all))
+        Ok(done.tell(session, wish, !self.all, &done.troubles(app, wish).await?))
     }
 
     async fn chosen(&self, app: &App) -> anyhow::Result<Vec<EventView>> {
@@ -60,7 +62,7 @@ impl Choice {
 pub(super) async fn redeliver(session: &Session, app: &App, ids: &[String]) -> anyhow::Result<Exit> {
     let events = named(app, ids).await?;
     let done = Done::to(app, events, Wish::Redeliver).await?;
-    Ok(done.tell(session, Wish::Redeliver, true))
+    Ok(done.tell(session, Wish::Redeliver, true, &done.troubles(app, Wish::Redeliver).await?))
 }
 
 /// The events of these ids, each once. Where one is wrong nothing is done to any.
@@ -88,8 +90,27 @@ impl Done {
         Ok(Self(done))
     }
 
+    /// What keeps their destinations from taking what is due now.
+    async fn troubles(&self, app: &App, wish: Wish) -> anyhow::Result<Vec<String>> {
+        if wish == Wish::Discard {
+            return Ok(Vec::new());
+        }
+        let destinations: BTreeSet<&str> = self
+            .0
+            .iter()
+            .filter(|(_, granted)| is_good(*granted))
+            .map(|(event, _)| &*event.destination)
+            .collect();
+        let all = Known::all(app).await?;
+        Ok(all
+            .iter()
+            .filter(|known| destinations.contains(known.name()))
+            .filter_map(Known::trouble)
+            .collect())
+    }
+
     /// Tells of each event, or only of those to which it was not done and how many there were.
-    fn tell(&self, session: &Session, wish: Wish, each: bool) -> Exit {
+    fn tell(&self, session: &Session, wish: Wish, each: bool, troubles: &[String]) -> Exit {
         let good = self.0.iter().filter(|(_, granted)| is_good(*granted)).count();
         let bad = self.0.len() - good;
         let events: Vec<Value> = self
@@ -102,19 +123,23 @@ impl Done {
                 })
             })
             .collect();
-        session.answer(&json!({"done": good, "not_done": bad, "events": events}), || {
-            let told = self.0.iter().filter(|(_, granted)| each || !is_good(*granted));
-            let mut lines: Vec<String> = told
-                .map(|(event, granted)| {
-                    format!("{}: {}", short(&event.event_id), message(wish, event.state, *granted))
-                })
-                .collect();
-            if !each {
-                let left = if bad == 0 { String::new() } else { format!("; {bad} left as they are") };
-                lines.push(format!("{} {}{left}", counted(good), past(wish)));
-            }
-            lines.join("\n")
-        });
+        session.answer(
+            &json!({"done": good, "not_done": bad, "events": events, "in_the_way": troubles}),
+            || {
+                let told = self.0.iter().filter(|(_, granted)| each || !is_good(*granted));
+                let mut lines: Vec<String> = told
+                    .map(|(event, granted)| {
+                        format!("{}: {}", short(&event.event_id), message(wish, event.state, *granted))
+                    })
+                    .collect();
+                if !each {
+                    let left = if bad == 0 { String::new() } else { format!("; {bad} left as they are") };
+                    lines.push(format!("{} {}{left}", counted(good), past(wish)));
+                }
+                lines.extend_from_slice(troubles);
+                lines.join("\n")
+            },
+        );
         match (good, bad) {
             (_, 0) => Exit::Good,
             (0, _) => Exit::Failed,

@@ -218,6 +218,7 @@ watched! {
     };
     events(filter: &EventFilter, limit: u32) -> Vec<EventView>;
     find_events(beginning: &str) -> Vec<EventView>;
+    batch_events(beginning: &str) -> Vec<EventView>;
     event_story(event_id: &str) -> Option<EventStory>;
     grant(position: i64, wish: Wish) -> Granted;
     probe_destination(destination: &str) -> ();
