@@ -15,6 +15,7 @@ mod state;
 mod status;
 mod sync;
 mod table;
+mod why;
 
 use std::{io::Write, path::PathBuf, process::ExitCode};
 
@@ -65,6 +66,8 @@ enum Command {
     Run,
     /// Show every job: its last run, its watermark, what waits.
     Status,
+    /// Tell why a record did or did not become an event, what a run did, or what was never read.
+    Why(why::Why),
     /// Look into what is kept of a job.
     #[command(subcommand)]
     State(state::State),
@@ -152,6 +155,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         Command::Sync(sync) => sync.run(&context).await,
         Command::Run => run::run(&context).await,
         Command::Status => status::run(&context).await,
+        Command::Why(why) => why.run(&context).await,
         Command::State(state) => state.run(&context).await,
         Command::Quarantine(quarantine) => quarantine.run(&context).await,
         Command::Outbox(outbox) => outbox.run(&context).await,

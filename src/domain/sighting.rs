@@ -195,6 +195,11 @@ pub fn encode(sightings: &[Sighting]) -> Vec<u8> {
     bytes
 }
 
+/// The first sighting in `bytes`, whatever follows it.
+pub fn first(bytes: &[u8]) -> Option<Sighting> {
+    Sighting::read(bytes).map(|(sighting, _)| sighting)
+}
+
 /// The sightings of a page, from what is stored; `None` where no release stored it.
 pub fn decode(mut bytes: &[u8]) -> Option<Vec<Sighting>> {
     let mut sightings = Vec::new();

@@ -5,16 +5,24 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::future::BoxFuture;
-use sqlx::{Connection, Pool};
+use sqlx::{Connection, Pool, Transaction};
 
 use super::{
-    Attempt, ClaimRules, ClaimedMessage, DestinationView, EventFilter, EventStory, EventView, Granted, JobId,
-    JobLease, JobRow, JobView, NewRun, NewToken, News, PageCommit, PageOutcome, Progress, QuarantineView,
-    RunEnd, RunId, Settled, Store, StoreError, StoredToken, Wish, account, claim, destination,
-    dialect::Dialect, event, job, open::is_retried, outbox, page, quarantine, run, settle, token, view, wish,
+    Attempt, ClaimRules, ClaimedMessage, Coverage, DestinationView, EventFilter, EventStory, EventView,
+    Granted, JobId, JobLease, JobRow, JobView, NewRun, NewToken, News, PageCommit, PageOutcome, Progress,
+    QuarantineView, RunEnd, RunId, RunView, Settled, Store, StoreError, StoredToken, Wish, account, claim,
+    destination, dialect::Dialect, event, job, open::is_retried, outbox, page, quarantine, run, settle,
+    token, view, why, wish,
 };
 use crate::domain::{
-    content::Hash, coverage::Covered, instant::Instant, run::Counts, sync_token::SyncToken, version::Version,
+    content::Hash,
+    coverage::Covered,
+    facts::{KeyFacts, RunFacts},
+    instant::Instant,
+    key::RecordKey,
+    run::Counts,
+    sync_token::SyncToken,
+    version::Version,
 };
 
 /// How often a transaction is done in all where the database undoes it for another one's sake.
@@ -73,6 +81,11 @@ impl<DB: Dialect> SqlStore<DB> {
 
     async fn reader(&self) -> Result<sqlx::pool::PoolConnection<DB>, StoreError> {
         Ok(self.readers.acquire().await?)
+    }
+
+    /// For what has to be read as of one moment.
+    async fn snapshot(&self) -> Result<Transaction<'static, DB>, StoreError> {
+        Ok(self.readers.begin_with(DB::SNAPSHOT).await?)
     }
 }
 
@@ -336,6 +349,23 @@ impl<DB: Dialect> Store for SqlStore<DB> {
 
     async fn job_views(&self) -> Result<Vec<JobView>, StoreError> {
         view::jobs::<DB>(&mut *self.reader().await?, None).await
+    }
+
+    async fn key_facts(&self, job: JobId, keys: &[RecordKey], limit: u32) -> Result<KeyFacts, StoreError> {
+        why::key::<DB>(&mut *self.snapshot().await?, job, keys, limit).await
+    }
+
+    async fn run_facts(&self, job: JobId, run: RunId) -> Result<Option<(RunView, RunFacts)>, StoreError> {
+        why::run::<DB>(&mut *self.snapshot().await?, job, run).await
+    }
+
+    async fn coverage(
+        &self,
+        job: JobId,
+        range: (Version, Version),
+        since: Option<Instant>,
+    ) -> Result<Coverage, StoreError> {
+        why::coverage::<DB>(&mut *self.snapshot().await?, job, range, since).await
     }
 
     fn news(&self) -> Option<Box<dyn News>> {

@@ -40,6 +40,10 @@ impl Known {
         Ok(views.into_iter().map(known).collect())
     }
 
+    pub(in crate::cli) fn name(&self) -> &str {
+        &self.view.name
+    }
+
     pub(in crate::cli) fn json(&self) -> Value {
         let view = &self.view;
         json!({

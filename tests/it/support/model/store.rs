@@ -6,13 +6,20 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use onlynew::{
     domain::{
-        content::Hash, coverage::Covered, delivery::Next, instant::Instant, run::Counts,
-        sync_token::SyncToken, version::Version,
+        content::Hash,
+        coverage::Covered,
+        delivery::Next,
+        facts::{KeyFacts, RunFacts},
+        instant::Instant,
+        key::RecordKey,
+        run::Counts,
+        sync_token::SyncToken,
+        version::Version,
     },
     store::{
-        Attempt, ClaimRules, ClaimedMessage, DestinationView, EventFilter, EventStory, EventView, Granted,
-        JobId, JobLease, JobRow, JobView, NewRun, NewToken, News, PageCommit, PageOutcome, Progress,
-        QuarantineView, RunEnd, RunId, Settled, Store, StoreError, StoredToken, Wish,
+        Attempt, ClaimRules, ClaimedMessage, Coverage, DestinationView, EventFilter, EventStory, EventView,
+        Granted, JobId, JobLease, JobRow, JobView, NewRun, NewToken, News, PageCommit, PageOutcome, Progress,
+        QuarantineView, RunEnd, RunId, RunView, Settled, Store, StoreError, StoredToken, Wish,
     },
 };
 
@@ -210,6 +217,9 @@ watched! {
             store.scene.log().settled.push(claim.id.clone());
         }
     };
+    key_facts(job: JobId, keys: &[RecordKey], limit: u32) -> KeyFacts;
+    run_facts(job: JobId, run: RunId) -> Option<(RunView, RunFacts)>;
+    coverage(job: JobId, range: (Version, Version), since: Option<Instant>) -> Coverage;
     events(filter: &EventFilter, limit: u32) -> Vec<EventView>;
     find_events(beginning: &str) -> Vec<EventView>;
     event_story(event_id: &str) -> Option<EventStory>;
