@@ -52,13 +52,13 @@ pub struct Part {
     pub read: Option<(Read, Read)>,
 }
 
-/// A run that read a part completely, and when.
+/// A run that read a part completely, and when. They are in the order of runs: clocks of sources jump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Read {
-    /// When the first request was sent, by the source's clock.
-    pub at: Instant,
     /// The run.
     pub run: RunId,
+    /// When the first request was sent, by the source's clock.
+    pub at: Instant,
 }
 
 /// The parts of [`from`, `to`) in order: each as long as the same runs were the first and the last to read it
