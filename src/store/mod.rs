@@ -22,6 +22,7 @@ mod sighting;
 mod sql_store;
 mod token;
 mod types;
+mod verify;
 mod view;
 mod why;
 mod wish;
@@ -30,6 +31,7 @@ pub use event::{AttemptView, EventFilter, EventStory, EventView};
 pub use news::News;
 pub use open::{open, shown_url};
 pub use types::*;
+pub use verify::{Check, Checked};
 pub use wish::{Granted, Wish};
 
 use std::{fmt::Debug, sync::Arc, time::Duration};
@@ -237,6 +239,9 @@ pub trait Store: Debug + Send + Sync {
         range: (Version, Version),
         since: Option<Instant>,
     ) -> Result<Coverage, StoreError>;
+
+    /// Whether everything holds that must hold at every moment, as of one of them. It only reads.
+    async fn verify(&self) -> Result<Vec<Checked>, StoreError>;
 
     /// What is heard of events that any process stores in this database; `None` where it tells nothing, so that
     /// they are found by looking.

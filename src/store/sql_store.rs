@@ -8,11 +8,11 @@ use futures::future::BoxFuture;
 use sqlx::{Connection, Pool, Transaction};
 
 use super::{
-    Attempt, ClaimRules, ClaimedMessage, Coverage, DestinationView, EventFilter, EventStory, EventView,
-    Granted, JobId, JobLease, JobRow, JobView, NewRun, NewToken, News, PageCommit, PageOutcome, Progress,
-    QuarantineView, RunEnd, RunId, RunView, Settled, Store, StoreError, StoredToken, Wish, account, claim,
-    destination, dialect::Dialect, event, job, open::is_retried, outbox, page, quarantine, run, settle,
-    token, view, why, wish,
+    Attempt, Checked, ClaimRules, ClaimedMessage, Coverage, DestinationView, EventFilter, EventStory,
+    EventView, Granted, JobId, JobLease, JobRow, JobView, NewRun, NewToken, News, PageCommit, PageOutcome,
+    Progress, QuarantineView, RunEnd, RunId, RunView, Settled, Store, StoreError, StoredToken, Wish, account,
+    claim, destination, dialect::Dialect, event, job, open::is_retried, outbox, page, quarantine, run,
+    settle, token, verify, view, why, wish,
 };
 use crate::domain::{
     content::Hash,
@@ -366,6 +366,10 @@ impl<DB: Dialect> Store for SqlStore<DB> {
         since: Option<Instant>,
     ) -> Result<Coverage, StoreError> {
         why::coverage::<DB>(&mut *self.snapshot().await?, job, range, since).await
+    }
+
+    async fn verify(&self) -> Result<Vec<Checked>, StoreError> {
+        verify::all::<DB>(&mut *self.snapshot().await?).await
     }
 
     fn news(&self) -> Option<Box<dyn News>> {

@@ -17,9 +17,10 @@ use onlynew::{
         version::Version,
     },
     store::{
-        Attempt, ClaimRules, ClaimedMessage, Coverage, DestinationView, EventFilter, EventStory, EventView,
-        Granted, JobId, JobLease, JobRow, JobView, NewRun, NewToken, News, PageCommit, PageOutcome, Progress,
-        QuarantineView, RunEnd, RunId, RunView, Settled, Store, StoreError, StoredToken, Wish,
+        Attempt, Checked, ClaimRules, ClaimedMessage, Coverage, DestinationView, EventFilter, EventStory,
+        EventView, Granted, JobId, JobLease, JobRow, JobView, NewRun, NewToken, News, PageCommit,
+        PageOutcome, Progress, QuarantineView, RunEnd, RunId, RunView, Settled, Store, StoreError,
+        StoredToken, Wish,
     },
 };
 
@@ -220,6 +221,7 @@ watched! {
     key_facts(job: JobId, keys: &[RecordKey], limit: u32) -> KeyFacts;
     run_facts(job: JobId, run: RunId) -> Option<(RunView, RunFacts)>;
     coverage(job: JobId, range: (Version, Version), since: Option<Instant>) -> Coverage;
+    verify() -> Vec<Checked>;
     events(filter: &EventFilter, limit: u32) -> Vec<EventView>;
     find_events(beginning: &str) -> Vec<EventView>;
     event_story(event_id: &str) -> Option<EventStory>;
