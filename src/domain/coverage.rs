@@ -111,7 +111,8 @@ mod tests {
     #[test]
     fn a_range_falls_into_parts_by_who_read_them() {
         // Each run is (from, to); 0 is no bound. Its number is also when it read.
-        let cases: [(&str, &[(i64, i64)], &[(i64, i64, i64, i64)]); 10] = [
+        type Case = (&'static str, &'static [(i64, i64)], &'static [(i64, i64, i64, i64)]);
+        let cases: [Case; 10] = [
             ("nobody", &[], &[(10, 20, 0, 0)]),
             ("all of it", &[(5, 25)], &[(10, 20, 1, 1)]),
             ("exactly", &[(10, 20)], &[(10, 20, 1, 1)]),

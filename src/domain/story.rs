@@ -44,8 +44,8 @@ pub fn story_of_event(facts: &KeyFacts, id: &str, show: Show<'_>) -> Vec<Line> {
     let mine = || facts.events.iter().filter(|event| event.id == id);
     // A page is decided just before its events are stored, in the same transaction.
     let origin = mine().find(|event| event.redelivery == 0).and_then(|event| {
-        let changes = facts.readings.iter().filter(|reading| words::makes_event(reading));
-        changes.filter(|reading| reading.decided_at <= event.created_at).last()
+        let is_before = |reading: &&Reading| reading.decided_at <= event.created_at;
+        facts.readings.iter().rev().filter(is_before).find(|reading| words::makes_event(reading))
     });
     let at = origin.map(|reading| reading.decided_at);
     let all = readings(&facts.readings, show, false).into_iter();

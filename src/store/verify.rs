@@ -11,7 +11,7 @@ use super::{
 use checks::CHECKS;
 
 /// How many violations of a check are looked for.
-const MOST: usize = 1_000;
+const MOST: u32 = 1_000;
 
 /// One thing that must hold.
 #[derive(Debug, PartialEq, Eq)]
@@ -41,10 +41,11 @@ pub struct Checked {
 pub(super) async fn all<DB: Dialect>(db: &mut DB::Connection) -> Result<Vec<Checked>, StoreError> {
     let mut checked = Vec::with_capacity(CHECKS.len());
     for check in CHECKS {
-        let rows = sql::<DB>(check.sql).bind(MOST as i64 + 1).all(db).await?;
-        let found = rows.iter().take(MOST).map(|row| rows::get::<DB, String>(row, "found"));
+        let rows = sql::<DB>(check.sql).bind(i64::from(MOST) + 1).all(db).await?;
+        let most = usize::try_from(MOST).unwrap_or(usize::MAX);
+        let found = rows.iter().take(most).map(|row| rows::get::<DB, String>(row, "found"));
         let found = found.collect::<Result<_, _>>()?;
-        checked.push(Checked { check, found, is_capped: rows.len() > MOST });
+        checked.push(Checked { check, found, is_capped: rows.len() > most });
     }
     Ok(checked)
 }

@@ -108,7 +108,7 @@ async fn readings<DB: Dialect>(
     .bind(job.0)
     .text(WHOLE)
     .bind(mark.0.to_vec())
-    .bind(LONGEST as i64);
+    .bind(i64::from(LONGEST));
     for decision in NOTHING_NEW {
         found = found.bind(vec![decision]);
     }
@@ -123,7 +123,7 @@ async fn readings<DB: Dialect>(
     let mut readings = Vec::with_capacity(order.len());
     for (id, row) in order {
         let keys = rows::get::<DB, Option<Vec<u8>>>(&row, "keys")?.unwrap_or_default();
-        let sightings = if keys.len() <= LONGEST {
+        let sightings = if keys.len() <= usize::from(LONGEST) {
             sighting::first(&keys).into_iter().collect()
         } else {
             sighting::decode(&keys).ok_or_else(|| rows::unreadable("keys of sighting", id))?
