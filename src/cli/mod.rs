@@ -15,6 +15,8 @@ mod state;
 mod status;
 mod sync;
 mod table;
+mod verify;
+mod why;
 
 use std::{io::Write, path::PathBuf, process::ExitCode};
 
@@ -65,6 +67,10 @@ enum Command {
     Run,
     /// Show every job: its last run, its watermark, what waits.
     Status,
+    /// Tell why a record did or did not become an event, what a run did, or what was never read.
+    Why(why::Why),
+    /// Check that everything holds in the store that must hold at every moment; changes nothing.
+    Verify,
     /// Look into what is kept of a job.
     #[command(subcommand)]
     State(state::State),
@@ -152,6 +158,8 @@ async fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         Command::Sync(sync) => sync.run(&context).await,
         Command::Run => run::run(&context).await,
         Command::Status => status::run(&context).await,
+        Command::Why(why) => why.run(&context).await,
+        Command::Verify => verify::run(&context).await,
         Command::State(state) => state.run(&context).await,
         Command::Quarantine(quarantine) => quarantine.run(&context).await,
         Command::Outbox(outbox) => outbox.run(&context).await,

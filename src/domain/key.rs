@@ -70,6 +70,40 @@ impl RecordKey {
         Self(text)
     }
 
+    /// The keys of `parts` parts that a person may mean by `text`, the likeliest first: the key as it is shown, the
+    /// list of its parts in JSON or with commas between them, and a single part in quotes or without.
+    pub fn typed(text: &str, parts: usize) -> Vec<Self> {
+        let text = text.trim();
+        let mut meant = vec![text.to_owned()];
+        let of_values = |values: &[Value], key_type| {
+            Self::from_parts(values.iter().map(|value| ("", Some(value))), key_type).ok().map(|key| key.0)
+        };
+        match serde_json::from_str(text) {
+            Ok(Value::Array(values)) => {
+                meant.extend(of_values(&values, KeyType::Loose));
+                meant.extend(of_values(&values, KeyType::Strict));
+            }
+            Ok(value) if parts == 1 => {
+                meant.extend(of_values(&[value], KeyType::Loose));
+            }
+            _ => {}
+        }
+        if parts > 1 && text.split(',').count() == parts {
+            let values: Vec<_> = text.split(',').map(|part| Value::from(part.trim())).collect();
+            meant.extend(of_values(&values, KeyType::Loose));
+        }
+        if parts == 1 {
+            meant.extend(of_values(&[Value::from(text)], KeyType::Strict));
+        }
+        let mut keys: Vec<Self> = Vec::new();
+        for key in meant.into_iter().map(Self) {
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
+        keys
+    }
+
     /// The canonical text.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -104,6 +138,29 @@ mod tests {
     fn key(json: &str, parts: &[&str], key_type: KeyType) -> Result<String, KeyError> {
         let value: Value = serde_json::from_str(json).unwrap();
         RecordKey::from_parts(parts.iter().map(|part| (*part, value.get(part))), key_type).map(|key| key.0)
+    }
+
+    #[test]
+    fn a_key_is_meant_by_what_a_person_types_for_it() {
+        let cases = [
+            ("17", 1, "17"),
+            (" 17 ", 1, "17"),
+            ("17.0", 1, "17"),
+            ("abc", 1, "abc"),
+            ("abc", 1, r#""abc""#),
+            (r#""abc""#, 1, "abc"),
+            (r#"["7","en"]"#, 2, r#"["7","en"]"#),
+            (r#"[7, "en"]"#, 2, r#"["7","en"]"#),
+            ("7,en", 2, r#"["7","en"]"#),
+            ("7, en", 2, r#"["7","en"]"#),
+            ("7,en", 1, "7,en"),
+        ];
+        for (text, parts, key) in cases {
+            let meant = RecordKey::typed(text, parts);
+            assert!(meant.iter().any(|meant| meant.as_str() == key), "{text}: {meant:?}");
+        }
+        assert_eq!(RecordKey::typed("7,en", 1)[0].as_str(), "7,en", "as it is shown comes first");
+        assert_eq!(RecordKey::typed("17", 1).len(), 2, "as a number, and as a text of strict keys");
     }
 
     #[test]

@@ -138,7 +138,7 @@ pub const NOTHING_NEW: [u8; 3] =
     [Finding::Known.code(), Finding::Unchanged.code(), Finding::Unchanged.code() | HAS_VERSION];
 
 /// The most bytes that a sighting takes.
-pub const LONGEST: usize = 17;
+pub const LONGEST: u8 = 17;
 
 impl Sighting {
     /// A record whose bytes are known.
@@ -188,11 +188,16 @@ impl Sighting {
 
 /// The sightings of a page as they are stored.
 pub fn encode(sightings: &[Sighting]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(sightings.len() * LONGEST);
+    let mut bytes = Vec::with_capacity(sightings.len() * usize::from(LONGEST));
     for sighting in sightings {
         sighting.write(&mut bytes);
     }
     bytes
+}
+
+/// The first sighting in `bytes`, whatever follows it.
+pub fn first(bytes: &[u8]) -> Option<Sighting> {
+    Sighting::read(bytes).map(|(sighting, _)| sighting)
 }
 
 /// The sightings of a page, from what is stored; `None` where no release stored it.
@@ -251,7 +256,7 @@ mod tests {
             let unchanged = Sighting { finding: Finding::Unchanged, version, ..Sighting::known(&key("1")) };
             assert!(NOTHING_NEW.contains(&encode(&[unchanged])[8]));
         }
-        assert_eq!(encode(&[Sighting::outdone(&key("1"), Some(Version(1)))]).len(), LONGEST);
+        assert_eq!(encode(&[Sighting::outdone(&key("1"), Some(Version(1)))]).len(), usize::from(LONGEST));
         assert!(!NOTHING_NEW.contains(&encode(&[Sighting::outdone(&key("1"), None)])[8]));
     }
 

@@ -32,6 +32,9 @@ pub trait Dialect:
     /// How a transaction begins that is going to write.
     const BEGIN: &'static str;
 
+    /// How a transaction begins that sees one moment of the database, and only reads.
+    const SNAPSHOT: &'static str;
+
     /// What the words in braces are here.
     const WORDS: &'static [(&'static str, &'static str)];
 
@@ -54,6 +57,8 @@ impl Dialect for Sqlite {
     // two, without waiting (field case S1). This one waits for its turn before it reads.
     const BEGIN: &'static str = "BEGIN IMMEDIATE";
 
+    const SNAPSHOT: &'static str = "BEGIN";
+
     const WORDS: &'static [(&'static str, &'static str)] = &[
         // The clock tells milliseconds as a float: rounded there, where it is exact, and widened after.
         ("{now}", "(CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000)"),
@@ -68,6 +73,7 @@ impl Dialect for Sqlite {
         ("{unhex}", "unhex"),
         ("{hex}", ""),
         ("{strpos}", "instr"),
+        ("{instr}", "instr"),
     ];
 
     const RETRIED: &'static [&'static str] = &["5", "261", "517"];
@@ -88,6 +94,8 @@ impl Dialect for Postgres {
     // before it began, which the outbox relies on.
     const BEGIN: &'static str = "BEGIN ISOLATION LEVEL READ COMMITTED";
 
+    const SNAPSHOT: &'static str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+
     const WORDS: &'static [(&'static str, &'static str)] = &[
         ("{now}", "CAST(floor(extract(epoch FROM statement_timestamp()) * 1000000) AS BIGINT)"),
         ("{uid}", "replace(CAST(gen_random_uuid() AS TEXT), '-', '')"),
@@ -100,6 +108,7 @@ impl Dialect for Postgres {
         ("{unhex}", "decode"),
         ("{hex}", ", 'hex'"),
         ("{strpos}", "strpos"),
+        ("{instr}", "pg_catalog.\"position\""),
     ];
 
     const RETRIED: &'static [&'static str] = &["40001", "40P01"];

@@ -23,13 +23,16 @@ mod sql_store;
 mod task;
 mod token;
 mod types;
+mod verify;
 mod view;
+mod why;
 mod wish;
 
 pub use event::{AttemptView, EventFilter, EventStory, EventView};
 pub use news::News;
 pub use open::{open, shown_url};
 pub use types::*;
+pub use verify::{Check, Checked};
 pub use wish::{Granted, Wish};
 
 use std::{fmt::Debug, sync::Arc, time::Duration};
@@ -40,7 +43,9 @@ use crate::domain::{
     bookmark::Bookmark,
     content::Hash,
     coverage::Covered,
+    facts::{KeyFacts, RunFacts},
     instant::Instant,
+    key::RecordKey,
     lane::Order,
     page::{PageRules, SeenRecord},
     run::{Counts, RunKind},
@@ -247,6 +252,25 @@ pub trait Store: Debug + Send + Sync {
 
     /// What a person sees of all jobs, by name.
     async fn job_views(&self) -> Result<Vec<JobView>, StoreError>;
+
+    /// All that is stored of the first of `keys` that is known, else of the first: no more than the newest `limit`
+    /// readings, those first that found something, and as many events.
+    async fn key_facts(&self, job: JobId, keys: &[RecordKey], limit: u32) -> Result<KeyFacts, StoreError>;
+
+    /// A run of a job and what it read; `None` where the job has no such run.
+    async fn run_facts(&self, job: JobId, run: RunId) -> Result<Option<(RunView, RunFacts)>, StoreError>;
+
+    /// Which runs read parts of `range`, the versions from the first up to the second, to their end, and which did not
+    /// come to the end of theirs: of those the ones that began at `since` or later.
+    async fn coverage(
+        &self,
+        job: JobId,
+        range: (Version, Version),
+        since: Option<Instant>,
+    ) -> Result<Coverage, StoreError>;
+
+    /// Whether everything holds that must hold at every moment, as of one of them. It only reads.
+    async fn verify(&self) -> Result<Vec<Checked>, StoreError>;
 
     /// What is heard of events that any process stores in this database; `None` where it tells nothing, so that
     /// they are found by looking.

@@ -104,7 +104,8 @@ pub(super) const fn deletion_name(deletion: Deletion) -> &'static str {
     }
 }
 
-fn deletion(name: &str) -> Result<Deletion, StoreError> {
+/// The deletion of a stored name.
+pub(super) fn deletion(name: &str) -> Result<Deletion, StoreError> {
     [Deletion::Flagged, Deletion::Reconciled]
         .into_iter()
         .find(|deletion| deletion_name(*deletion) == name)

@@ -5,19 +5,21 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::future::BoxFuture;
-use sqlx::{Connection, Pool};
+use sqlx::{Connection, Pool, Transaction};
 
 use super::{
-    Attempt, ClaimRules, ClaimedMessage, DestinationView, EventFilter, EventStory, EventView, Granted, JobId,
-    JobLease, JobRow, JobView, NewRun, NewToken, News, Opened, PageCommit, PageOutcome, Progress,
-    QuarantineView, Resumed, RunEnd, RunId, Settled, Store, StoreError, StoredToken, TaskView, Wish, account,
-    claim, destination, dialect::Dialect, event, job, open::is_retried, outbox, page, quarantine, run,
-    settle, task, token, view, wish,
+    Attempt, Checked, ClaimRules, ClaimedMessage, Coverage, DestinationView, EventFilter, EventStory,
+    EventView, Granted, JobId, JobLease, JobRow, JobView, NewRun, NewToken, News, Opened, PageCommit,
+    PageOutcome, Progress, QuarantineView, Resumed, RunEnd, RunId, RunView, Settled, Store, StoreError,
+    StoredToken, TaskView, Wish, account, claim, destination, dialect::Dialect, event, job, open::is_retried,
+    outbox, page, quarantine, run, settle, task, token, verify, view, why, wish,
 };
 use crate::domain::{
     content::Hash,
     coverage::Covered,
+    facts::{KeyFacts, RunFacts},
     instant::Instant,
+    key::RecordKey,
     run::Counts,
     sync_token::SyncToken,
     task::{Plan, TaskId, TaskKind},
@@ -80,6 +82,11 @@ impl<DB: Dialect> SqlStore<DB> {
 
     async fn reader(&self) -> Result<sqlx::pool::PoolConnection<DB>, StoreError> {
         Ok(self.readers.acquire().await?)
+    }
+
+    /// For what has to be read as of one moment.
+    async fn snapshot(&self) -> Result<Transaction<'static, DB>, StoreError> {
+        Ok(self.readers.begin_with(DB::SNAPSHOT).await?)
     }
 }
 
@@ -381,6 +388,27 @@ impl<DB: Dialect> Store for SqlStore<DB> {
 
     async fn job_views(&self) -> Result<Vec<JobView>, StoreError> {
         view::jobs::<DB>(&mut *self.reader().await?, None).await
+    }
+
+    async fn key_facts(&self, job: JobId, keys: &[RecordKey], limit: u32) -> Result<KeyFacts, StoreError> {
+        why::key::<DB>(&mut *self.snapshot().await?, job, keys, limit).await
+    }
+
+    async fn run_facts(&self, job: JobId, run: RunId) -> Result<Option<(RunView, RunFacts)>, StoreError> {
+        why::run::<DB>(&mut *self.snapshot().await?, job, run).await
+    }
+
+    async fn coverage(
+        &self,
+        job: JobId,
+        range: (Version, Version),
+        since: Option<Instant>,
+    ) -> Result<Coverage, StoreError> {
+        why::coverage::<DB>(&mut *self.snapshot().await?, job, range, since).await
+    }
+
+    async fn verify(&self) -> Result<Vec<Checked>, StoreError> {
+        verify::all::<DB>(&mut *self.snapshot().await?).await
     }
 
     fn news(&self) -> Option<Box<dyn News>> {

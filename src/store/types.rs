@@ -372,6 +372,17 @@ pub struct TaskView {
     pub counts: Counts,
 }
 
+/// Who read versions to their end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Coverage {
+    /// Runs and what they covered.
+    pub covered: Vec<(RunId, Covered)>,
+    /// Runs that did not come to their end, the oldest first.
+    pub cut_off: Vec<RunView>,
+    /// How many older ones there are.
+    pub more_cut_off: u64,
+}
+
 /// What a person sees of one job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobView {

@@ -23,6 +23,8 @@ mod cases_versions;
 mod cases_windows;
 mod cli;
 mod cli_outbox;
+mod cli_verify;
+mod cli_why;
 mod config;
 mod connector;
 mod connector_errors;

@@ -40,7 +40,7 @@ impl Known {
         Ok(views.into_iter().map(known).collect())
     }
 
-    pub(super) fn name(&self) -> &str {
+    pub(in crate::cli) fn name(&self) -> &str {
         &self.view.name
     }
 

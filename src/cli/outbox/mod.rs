@@ -70,7 +70,7 @@ impl Outbox {
 }
 
 /// The one event whose id begins so, with or without `evt_`.
-async fn find(app: &App, id: &str) -> anyhow::Result<EventView> {
+pub(in crate::cli) async fn find(app: &App, id: &str) -> anyhow::Result<EventView> {
     let id = id.trim().to_ascii_lowercase();
     let digits = id.strip_prefix("evt_").unwrap_or(&id);
     let found = app.store.find_events(&format!("evt_{digits}")).await?;

@@ -9,16 +9,19 @@ use onlynew::{
         content::Hash,
         coverage::Covered,
         delivery::Next,
+        facts::{KeyFacts, RunFacts},
         instant::Instant,
+        key::RecordKey,
         run::Counts,
         sync_token::SyncToken,
         task::{Plan, TaskId, TaskKind},
         version::Version,
     },
     store::{
-        Attempt, ClaimRules, ClaimedMessage, DestinationView, EventFilter, EventStory, EventView, Granted,
-        JobId, JobLease, JobRow, JobView, NewRun, NewToken, News, Opened, PageCommit, PageOutcome, Progress,
-        QuarantineView, Resumed, RunEnd, RunId, Settled, Store, StoreError, StoredToken, TaskView, Wish,
+        Attempt, Checked, ClaimRules, ClaimedMessage, Coverage, DestinationView, EventFilter, EventStory,
+        EventView, Granted, JobId, JobLease, JobRow, JobView, NewRun, NewToken, News, Opened, PageCommit,
+        PageOutcome, Progress, QuarantineView, Resumed, RunEnd, RunId, RunView, Settled, Store, StoreError,
+        StoredToken, TaskView, Wish,
     },
 };
 
@@ -216,6 +219,10 @@ watched! {
             store.scene.log().settled.push(claim.id.clone());
         }
     };
+    key_facts(job: JobId, keys: &[RecordKey], limit: u32) -> KeyFacts;
+    run_facts(job: JobId, run: RunId) -> Option<(RunView, RunFacts)>;
+    coverage(job: JobId, range: (Version, Version), since: Option<Instant>) -> Coverage;
+    verify() -> Vec<Checked>;
     events(filter: &EventFilter, limit: u32) -> Vec<EventView>;
     find_events(beginning: &str) -> Vec<EventView>;
     batch_events(beginning: &str) -> Vec<EventView>;
