@@ -67,6 +67,12 @@ impl Job {
         Hash::of(shape.as_bytes()).hex()
     }
 
+    /// Whether what records were can be forgotten by the age of their versions: these are instants, and what is asked for
+    /// goes by them. A source that tells of changes alone tells each of them once, however old its version is.
+    pub fn forgets_keys(&self) -> bool {
+        self.stream.incremental.is_some() && self.stream.sync.is_none() && self.window.is_time
+    }
+
     /// How the job's versions are shown; a stream without versions shows none.
     pub fn version_format(&self) -> VersionFormat {
         self.stream.incremental.as_ref().map_or(VersionFormat::Auto, |incremental| incremental.format.clone())

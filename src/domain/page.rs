@@ -7,12 +7,13 @@ use serde_json::value::RawValue;
 
 use super::{
     content::{Hash, content_hash},
-    decide::{Decision, Detect, Seen, Stored, decide},
+    decide::{Decision, Deletion, Detect, Seen, Stored, decide, decide_forgotten},
     event::{Change, ChangeKind, Event, EventSource},
     instant::Instant,
     json,
     json_path::JsonPath,
     key::RecordKey,
+    retention::Floor,
     run::{Counts, RunId},
     version::Version,
 };
@@ -32,11 +33,20 @@ pub struct SeenRecord {
     pub raw: Box<RawValue>,
 }
 
-/// The stored row of a key: its state and how many events it has had.
+/// What is kept of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// The latest state.
+    State(Stored),
+    /// Its state was forgotten, but not whether it was deleted.
+    Forgotten(Option<Deletion>),
+}
+
+/// The stored row of a key: what is kept of it and how many events it has had.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredRecord {
-    /// The latest state.
-    pub state: Stored,
+    /// What is kept.
+    pub kept: Kept,
     /// The sequence of the key's last event; 0 where it has had none.
     pub sequence: i64,
 }
@@ -73,6 +83,9 @@ pub struct PageRules {
     /// The source tells of changes and not of what stands: a key that comes twice has changed twice, and what is
     /// passed over is not met again.
     pub is_feed: bool,
+    /// Below which version keys may have been forgotten; `None` where no key ever is, since versions are no instants
+    /// or the source tells of changes alone.
+    pub floor: Option<Floor>,
     /// Whose records they are.
     pub source: EventSource,
 }
@@ -138,6 +151,14 @@ pub fn decide_page(
     let mut page = PageDecision::default();
     for record in records {
         let before = stored.get(&record.key);
+        let known = match before.map(|before| &before.kept) {
+            Some(Kept::State(state)) => Some(state),
+            _ => None,
+        };
+        if known.is_none() && rules.floor.is_some_and(|floor| floor.bars(record.version)) {
+            page.counts.count(Decision::BelowFloor);
+            continue;
+        }
         let seen = Seen {
             version: record.version,
             hash: content_hash(&json::parse(record.raw.get())?, &rules.ignored),
@@ -152,7 +173,13 @@ pub fn decide_page(
             // A key that comes twice in a feed has changed twice.
             run: run.filter(|_| !rules.is_feed),
         };
-        let (decision, state) = decide(before.map(|before| &before.state), &seen, rules.detect);
+        let (decision, state) = match before.map(|before| &before.kept) {
+            Some(Kept::Forgotten(deleted)) => {
+                let (decision, state) = decide_forgotten(*deleted, &seen);
+                (decision, Some(state))
+            }
+            _ => decide(known, &seen, rules.detect),
+        };
         page.counts.count(decision);
         page.stale_reads += u64::from(decision == Decision::StaleRead);
         if decision == Decision::Conflict {
@@ -168,9 +195,12 @@ pub fn decide_page(
                     kind,
                     key: &record.key,
                     version: state.version,
-                    previous_version: before.and_then(|before| before.state.version),
+                    previous_version: known.and_then(|known| known.version),
                     sequence,
                     hash: seen.hash,
+                    re_seen: before.is_some()
+                        && known.is_none()
+                        && rules.floor.is_some_and(|floor| floor.is_above(record.version)),
                     observed_at: rules.answered_at,
                     data: &record.raw,
                 },
@@ -227,6 +257,7 @@ mod tests {
             answered_at: Instant::from_seconds(11),
             tolerance: None,
             is_feed: false,
+            floor: None,
             source: EventSource {
                 job_uid: "u".into(),
                 job: "j".into(),
@@ -276,9 +307,9 @@ mod tests {
     #[test]
     fn the_sequence_counts_the_events_of_a_key() {
         let known = StoredRecord {
-            state: decide(None, &Seen { version: Some(Version(1)), ..seen_of("") }, Detect::Version)
-                .1
-                .unwrap(),
+            kept: Kept::State(
+                decide(None, &Seen { version: Some(Version(1)), ..seen_of("") }, Detect::Version).1.unwrap(),
+            ),
             sequence: 7,
         };
         let stored = HashMap::from([(RecordKey::from_stored("1".into()), known)]);
@@ -328,7 +359,10 @@ mod tests {
         let first = decide(None, &Seen { run: RUN, ..seen_of("a") }, Detect::Content).1.unwrap();
         let state = Stored { hash_run: RUN, ..first };
         let stored = ["1", "2"].map(|key| {
-            (RecordKey::from_stored(key.into()), StoredRecord { state: state.clone(), sequence: 1 })
+            (
+                RecordKey::from_stored(key.into()),
+                StoredRecord { kept: Kept::State(state.clone()), sequence: 1 },
+            )
         });
         let records = [record("1", None, "1"), record("2", None, "2")];
         let records: Vec<_> = records.iter().collect();
@@ -338,5 +372,49 @@ mod tests {
         assert_eq!(page.conflict.unwrap().as_str(), "1");
         let page = decide_page(&records, &stored.into(), &rules, None, NOW).unwrap();
         assert_eq!((page.counts.updated, page.events.len(), page.conflict), (2, 2, None));
+    }
+
+    #[test]
+    fn c27_a_live_record_below_the_floor_is_no_news_where_nothing_is_known_of_it() {
+        let state =
+            decide(None, &Seen { version: Some(Version(3)), ..seen_of("") }, Detect::Version).1.unwrap();
+        let key = |key: &str| RecordKey::from_stored(key.into());
+        let kept = [
+            ("forgotten", Kept::Forgotten(None)),
+            ("gone", Kept::Forgotten(Some(Deletion::Flagged))),
+            ("known", Kept::State(state)),
+        ];
+        let stored: HashMap<_, _> =
+            kept.into_iter().map(|(name, kept)| (key(name), StoredRecord { kept, sequence: 4 })).collect();
+        // floor's record is a replay's, key, version -> type, re_seen, previous version, sequence
+        let cases = [
+            (false, "forgotten", Some(9), None),
+            (false, "gone", Some(9), None),
+            (false, "never met", Some(9), None),
+            (false, "forgotten", Some(10), Some(("record.updated", false, None, 5))),
+            (false, "gone", Some(10), Some(("record.restored", false, None, 5))),
+            (false, "never met", Some(10), Some(("record.created", false, None, 1))),
+            (false, "forgotten", None, Some(("record.updated", false, None, 5))),
+            (false, "known", Some(9), Some(("record.updated", false, Some(3), 5))),
+            (true, "forgotten", Some(9), Some(("record.updated", true, None, 5))),
+            (true, "gone", Some(9), Some(("record.restored", true, None, 5))),
+            (true, "never met", Some(9), Some(("record.created", false, None, 1))),
+            (true, "forgotten", Some(10), Some(("record.updated", false, None, 5))),
+            (true, "known", Some(9), Some(("record.updated", false, Some(3), 5))),
+        ];
+        for (is_replay, name, version, expected) in cases {
+            let floor = Some(Floor { at: Version(10), is_replay });
+            let rules = PageRules { floor, ..rules(Silence::Never) };
+            let page = decide_page(&[&record(name, version, "{}")], &stored, &rules, RUN, NOW).unwrap();
+            let told = page.events.first().map(|event| {
+                let body: serde_json::Value = serde_json::from_str(&event.body).unwrap();
+                let text = |name: &str| body.get(name).cloned().unwrap_or_default();
+                let kind = event.kind.event_type();
+                (kind, text("re_seen") == true, text("previous_version").as_i64(), event.sequence)
+            });
+            assert_eq!(told, expected, "{is_replay} {name} {version:?}");
+            let barred = u64::from(expected.is_none());
+            assert_eq!((page.counts.below_floor, page.writes.len() as u64), (barred, 1 - barred), "{name}");
+        }
     }
 }

@@ -10,6 +10,7 @@ use crate::{
     domain::{
         event::EventSource,
         page::{PageRules, Silence},
+        retention::Floor,
         run::Counts,
         version::Version,
         window::CLOCK_TOLERANCE,
@@ -109,6 +110,8 @@ impl Engine {
             answered_at: record.answered_at,
             tolerance: has_times.then(|| CLOCK_TOLERANCE + job.window.lookback + job.window.settle),
             is_feed: job.stream.sync.is_some(),
+            // A person wants it, however old it is.
+            floor: job.forgets_keys().then(|| Floor::known(None, true)),
             source: EventSource {
                 job_uid: row.uid.clone(),
                 job: job.name.clone(),

@@ -20,6 +20,7 @@ use crate::{
         event::EventSource,
         instant::Instant,
         page::{PageRules, Silence},
+        retention::Floor,
         run::{RunKind, RunStatus},
         steps::Steps,
         sync_token::{PageTag, SyncToken},
@@ -127,7 +128,8 @@ impl<'a> Walk<'a> {
             .as_ref()
             .and_then(|mark| Some((mark, mark.place(&self.fingerprint, progress.failures, ttl, now)?)));
         let Some((mark, place)) = marked else {
-            let from = rule.from(progress.watermark);
+            let from =
+                rule.from_floor(progress.watermark, progress.floor.filter(|_| self.job.forgets_keys()));
             let planned = rule.hi(now.minus(CLOCK_TOLERANCE));
             let length = self.length(from, planned, progress.failures);
             let steps = Steps::new(rule, from, planned, length.of_step).up_to(horizon);
@@ -375,6 +377,7 @@ impl<'a> Walk<'a> {
                 let ahead = page.source_time.since(page.asked_at);
                 CLOCK_TOLERANCE + window.lookback + window.settle + ahead
             }),
+            floor: self.job.forgets_keys().then(|| Floor::known(None, false)),
             source: source.clone(),
         }
     }

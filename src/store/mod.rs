@@ -9,16 +9,19 @@ mod coalesce;
 mod destination;
 mod dialect;
 mod event;
+mod floor;
 mod job;
 mod news;
 mod open;
 mod outbox;
 mod page;
+mod purge;
 mod quarantine;
 mod rows;
 mod run;
 mod settle;
 mod sql_store;
+mod tidy;
 mod token;
 mod types;
 mod view;
@@ -212,6 +215,17 @@ pub trait Store: Debug + Send + Sync {
 
     /// What a person sees of all jobs, by name.
     async fn job_views(&self) -> Result<Vec<JobView>, StoreError>;
+
+    /// Takes one bite of what is kept no longer. Events that wait, are held or are dead stay, and so do runs under way
+    /// and the last one of each kind of a job; an event that was sent again goes as a whole.
+    async fn purge(&self, purge: &Purge) -> Result<Taken, StoreError>;
+
+    /// How much all bites of a purge would take now.
+    async fn purgeable(&self, purge: &Purge) -> Result<u64, StoreError>;
+
+    /// Gives some room that nothing stands on back to the disk, where the database does not do so by itself; `true`
+    /// where there is more.
+    async fn tidy(&self) -> Result<bool, StoreError>;
 
     /// What is heard of events that any process stores in this database; `None` where it tells nothing, so that
     /// they are found by looking.

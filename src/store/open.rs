@@ -8,7 +8,9 @@ use sqlx::{
     error::DatabaseError,
     migrate::{Migrate, MigrateError, Migration, MigrationType, Migrator},
     postgres::{PgConnectOptions, PgPoolOptions},
-    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
+    sqlite::{
+        SqliteAutoVacuum, SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous,
+    },
 };
 
 use super::{Store, StoreError, dialect::Dialect, sql_store::SqlStore};
@@ -50,6 +52,8 @@ async fn open_sqlite(url: &str, path: &str) -> Result<Arc<dyn Store>, StoreError
         .filename(path)
         .busy_timeout(BUSY_TIMEOUT)
         .foreign_keys(true)
+        // Tells a new file alone; one that was made otherwise stays as it is.
+        .auto_vacuum(SqliteAutoVacuum::Incremental)
         .journal_mode(SqliteJournalMode::Wal)
         .synchronous(SqliteSynchronous::Full)
         .pragma("journal_size_limit", JOURNAL_LIMIT);
@@ -137,6 +141,7 @@ fn sqlite_migrations() -> Migrator {
         migration(7, "destination", include_str!("../../migrations/sqlite/0007_destination.sql")),
         migration(8, "redelivery", include_str!("../../migrations/sqlite/0008_redelivery.sql")),
         migration(9, "message", include_str!("../../migrations/sqlite/0009_message.sql")),
+        migration(12, "retention", include_str!("../../migrations/sqlite/0012_retention.sql")),
     ])
 }
 
@@ -151,6 +156,7 @@ fn postgres_migrations() -> Migrator {
         migration(7, "destination", include_str!("../../migrations/postgres/0007_destination.sql")),
         migration(8, "redelivery", include_str!("../../migrations/postgres/0008_redelivery.sql")),
         migration(9, "message", include_str!("../../migrations/postgres/0009_message.sql")),
+        migration(12, "retention", include_str!("../../migrations/postgres/0012_retention.sql")),
     ])
 }
 

@@ -4,14 +4,14 @@
 //! Order of locks: the job's row, then records in key order, then outbox heads in key order. Everyone who
 //! writes records holds the job's row first, so that pages of one job take turns.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde::Serialize;
 
 use super::{
     JobLease, PageCommit, PageOutcome, RunId, StoreError, account,
     dialect::{Dialect, sql},
-    job, outbox, quarantine, rows,
+    floor, job, outbox, quarantine, rows,
     run::{self, WHOLE},
 };
 use crate::domain::{
@@ -53,11 +53,13 @@ pub(super) async fn decide<DB: Dialect>(
         return Ok(PageOutcome::default());
     }
     let mut records = one_of_each_key(&page.records, page.rules.is_feed);
-    let stored = lock_differing::<DB>(db, lease, &records).await?;
-    records.retain(|record| stored.contains_key(&record.key));
+    let rules = floor::under::<DB>(db, lease, &page.rules).await?;
+    let barred = floor::barred::<DB>(db, lease, &rules, &records).await?;
+    let stored = lock_differing::<DB>(db, lease, &records, &barred).await?;
+    records.retain(|record| stored.contains_key(&record.key) || barred.contains(&record.key));
     let known = stored.into_iter().filter_map(|(key, record)| Some((key, record?))).collect();
 
-    let decision = decide_page(&records, &known, &page.rules, run, account::now::<DB>(db).await?)?;
+    let decision = decide_page(&records, &known, &rules, run, account::now::<DB>(db).await?)?;
     write_records::<DB>(db, lease, &decision.writes).await?;
     outbox::insert::<DB>(db, lease.job, &page.destination, page.order, &decision.events).await?;
     quarantine::remove_read::<DB>(db, lease.job, &records).await?;
@@ -71,11 +73,12 @@ pub(super) async fn decide<DB: Dialect>(
 /// An unknown key gets a placeholder row, which only this transaction sees: with it there is a row to
 /// lock, and of two transactions that meet a key first at one moment the second waits here and then finds
 /// the first one's state. A key without a state is always written by its decision, so that no placeholder
-/// stays.
+/// stays; those that are `barred`, which would not be, are left out.
 async fn lock_differing<DB: Dialect>(
     db: &mut DB::Connection,
     lease: &JobLease,
     records: &[&SeenRecord],
+    barred: &HashSet<RecordKey>,
 ) -> Result<HashMap<RecordKey, Option<StoredRecord>>, StoreError> {
     #[derive(Serialize)]
     struct Sighting<'a> {
@@ -84,6 +87,7 @@ async fn lock_differing<DB: Dialect>(
     }
     let sightings = records
         .iter()
+        .filter(|record| !barred.contains(&record.key))
         .map(|record| Sighting { key: record.key.as_str(), fingerprint: record.fingerprint.hex() });
     let page = serde_json::to_string(&sightings.collect::<Vec<_>>())?;
 
@@ -101,7 +105,8 @@ async fn lock_differing<DB: Dialect>(
     // CROSS JOIN: SQLite reads the page first and looks each of its keys up.
     let rows = sql::<DB>(
         "SELECT record.key, record.version, record.hash, record.deleted, record.provisional,
-                record.versionless, record.answered_at, record.hash_run, record.sequence
+                record.versionless, record.answered_at, record.hash_run, record.sequence,
+                record.forgotten_at
          FROM {each}($3{json}) AS seen CROSS JOIN record
          WHERE record.job = $1 AND record.partition = $2 AND record.key = seen.value ->> 'key'
            AND (record.fingerprint IS NULL
@@ -162,7 +167,7 @@ async fn write_records<DB: Dialect>(
          ON CONFLICT (job, partition, key) DO UPDATE SET
             version = excluded.version, hash = excluded.hash, fingerprint = excluded.fingerprint,
             deleted = excluded.deleted, provisional = excluded.provisional,
-            versionless = excluded.versionless, answered_at = excluded.answered_at,
+            versionless = excluded.versionless, answered_at = excluded.answered_at, forgotten_at = NULL,
             hash_run = excluded.hash_run, sequence = excluded.sequence, changed_at = excluded.changed_at",
     )
     .bind(lease.job.0)

@@ -9,9 +9,10 @@ use sqlx::{Connection, Pool};
 
 use super::{
     Attempt, ClaimRules, ClaimedMessage, DestinationView, EventFilter, EventStory, EventView, Granted, JobId,
-    JobLease, JobRow, JobView, NewRun, NewToken, News, PageCommit, PageOutcome, Progress, QuarantineView,
-    RunEnd, RunId, Settled, Store, StoreError, StoredToken, Wish, account, claim, destination,
-    dialect::Dialect, event, job, open::is_retried, outbox, page, quarantine, run, settle, token, view, wish,
+    JobLease, JobRow, JobView, NewRun, NewToken, News, PageCommit, PageOutcome, Progress, Purge,
+    QuarantineView, RunEnd, RunId, Settled, Store, StoreError, StoredToken, Taken, Wish, account, claim,
+    destination, dialect::Dialect, event, job, open::is_retried, outbox, page, purge, quarantine, run,
+    settle, token, view, wish,
 };
 use crate::domain::{content::Hash, instant::Instant, run::Counts, sync_token::SyncToken, version::Version};
 
@@ -333,6 +334,18 @@ impl<DB: Dialect> Store for SqlStore<DB> {
 
     async fn job_views(&self) -> Result<Vec<JobView>, StoreError> {
         view::jobs::<DB>(&mut *self.reader().await?, None).await
+    }
+
+    async fn purge(&self, purge: &Purge) -> Result<Taken, StoreError> {
+        self.write(purge.clone(), |db, purge| Box::pin(purge::purge::<DB>(db, purge))).await
+    }
+
+    async fn purgeable(&self, purge: &Purge) -> Result<u64, StoreError> {
+        purge::purgeable::<DB>(&mut *self.reader().await?, purge).await
+    }
+
+    async fn tidy(&self) -> Result<bool, StoreError> {
+        Ok(DB::tidy(&self.writer).await?)
     }
 
     fn news(&self) -> Option<Box<dyn News>> {

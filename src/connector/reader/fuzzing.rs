@@ -205,6 +205,7 @@ fn check(job: &Job, page: &Page) {
         assert_eq!((&again.key, again.version, again.flagged), (&record.key, record.version, record.flagged));
     }
     let rules = PageRules {
+        floor: None,
         detect: Detect::Either,
         ignored: job.ignored.clone(),
         emit: ChangeKind::ALL.to_vec(),

@@ -10,8 +10,8 @@ use onlynew::{
     },
     store::{
         Attempt, ClaimRules, ClaimedMessage, DestinationView, EventFilter, EventStory, EventView, Granted,
-        JobId, JobLease, JobRow, JobView, NewRun, NewToken, News, PageCommit, PageOutcome, Progress,
-        QuarantineView, RunEnd, RunId, Settled, Store, StoreError, StoredToken, Wish,
+        JobId, JobLease, JobRow, JobView, NewRun, NewToken, News, PageCommit, PageOutcome, Progress, Purge,
+        QuarantineView, RunEnd, RunId, Settled, Store, StoreError, StoredToken, Taken, Wish,
     },
 };
 
@@ -229,4 +229,7 @@ watched! {
     release_token(account: &str, number: i64) -> ();
     job_view(name: &str) -> Option<JobView>;
     job_views() -> Vec<JobView>;
+    purge(purge: &Purge) -> Taken;
+    purgeable(purge: &Purge) -> u64;
+    tidy() -> bool;
 }
