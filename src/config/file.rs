@@ -50,7 +50,8 @@ pub(super) struct RetentionFile {
     /// The bodies of events that were delivered, superseded or discarded, from then on.
     #[schemars(with = "Option<LifetimeForm>", extend("default" = "30d"))]
     pub(super) payloads: Option<Spanned<String>>,
-    /// Those events themselves and the attempts to deliver them; at least as long as `payloads`.
+    /// Those events themselves and the attempts to deliver them; never shorter than `payloads`, and where one of the two
+    /// is left out it follows the other.
     #[schemars(with = "Option<LifetimeForm>", extend("default" = "90d"))]
     pub(super) attempts: Option<Spanned<String>>,
     /// Runs, from their end on, and what their pages held; at least `1d`.

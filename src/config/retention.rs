@@ -7,11 +7,10 @@ use super::{
     error::{Problem, Problems},
     file::RetentionFile,
     job::Job,
-    values::duration,
 };
 use crate::domain::{
     retention::{Retention, shortest_for_keys},
-    units::format_duration,
+    units::{format_duration, parse_duration},
 };
 
 /// What is never purged.
@@ -29,48 +28,53 @@ pub(super) fn retention(
     let default = Retention::default();
     let Some(file) = file else { return Some(default) };
     let before = problems.count();
-    let kept = |given: &Option<Spanned<String>>, default| match given {
-        None => default,
-        Some(text) if text.trim() == NEVER => None,
-        Some(text) => duration(text, problems),
+    let or = |given: &Option<Spanned<String>>, default: Option<Duration>| {
+        given.as_ref().map_or(default, |given| lifetime(given, problems))
     };
-    let retention = Retention {
-        payloads: kept(&file.payloads, default.payloads),
-        attempts: kept(&file.attempts, default.attempts),
-        pages: kept(&file.pages, default.pages),
-        keys: kept(&file.keys, default.keys),
-    };
+    let (pages, keys) = (or(&file.pages, default.pages), or(&file.keys, default.keys));
+    let (mut payloads, mut attempts) =
+        (or(&file.payloads, default.payloads), or(&file.attempts, default.attempts));
     if problems.count() > before {
         return None;
     }
-    check_attempts(file, &retention, problems);
-    if let (Some(pages), Some(given)) = (retention.pages, &file.pages)
-        && pages < SHORTEST_FOR_PAGES
+    let is_longer = attempts.is_some_and(|attempts| payloads.is_none_or(|payloads| payloads > attempts));
+    match (&file.payloads, &file.attempts) {
+        _ if !is_longer => {}
+        (None, _) => payloads = attempts,
+        (_, None) => attempts = payloads,
+        (Some(body), Some(row)) => {
+            let message = format!(
+                "`attempts` ({}) is shorter than `payloads` ({}), but a body goes with its event at the latest",
+                row.shown(),
+                body.shown(),
+            );
+            let problem = Problem::new(row.span, message);
+            problems.add(problem.help("make `attempts` as long as `payloads`, or longer"));
+        }
+    }
+    if let (Some(kept), Some(given)) = (pages, &file.pages)
+        && kept < SHORTEST_FOR_PAGES
     {
         let problem = Problem::new(given.span, format!("`pages` cannot be {}", given.quoted()));
         problems.add(problem.expected("`1d` or longer, or `never`"));
     }
-    if let (Some(keys), Some(given)) = (retention.keys, &file.keys) {
-        check_keys(keys, given, jobs, problems);
+    if let (Some(kept), Some(given)) = (keys, &file.keys) {
+        check_keys(kept, given, jobs, problems);
     }
-    (problems.count() == before).then_some(retention)
+    (problems.count() == before).then_some(Retention { payloads, attempts, pages, keys })
 }
 
-/// An event's row goes with its body, if that is still there.
-fn check_attempts(file: &Spanned<RetentionFile>, retention: &Retention, problems: &Problems) {
-    let Some(attempts) = retention.attempts else { return };
-    if retention.payloads.is_some_and(|payloads| payloads <= attempts) {
-        return;
+/// How long something is kept; `None` for ever, and where it cannot be read.
+fn lifetime(text: &Spanned<String>, problems: &Problems) -> Option<Duration> {
+    if text.trim() == NEVER {
+        return None;
     }
-    let shown = |kept: Option<Duration>| kept.map_or_else(|| NEVER.to_owned(), format_duration);
-    let span = [&file.attempts, &file.payloads].into_iter().flatten().map(|text| text.span).next();
-    let message = format!(
-        "`attempts` ({}) is shorter than `payloads` ({}), but an event's body goes with its row at the latest",
-        shown(retention.attempts),
-        shown(retention.payloads),
-    );
-    let problem = Problem::new(span.unwrap_or(file.span), message);
-    problems.add(problem.help("make `attempts` as long as `payloads`, or longer"));
+    let lifetime = parse_duration(text);
+    if lifetime.is_none() {
+        let problem = Problem::new(text.span, format!("{} is not a time to keep things for", text.quoted()));
+        problems.add(problem.expected("a duration such as `30d`, or `never`"));
+    }
+    lifetime
 }
 
 /// What a job reads again has to be known still.

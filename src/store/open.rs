@@ -4,7 +4,7 @@
 use std::{borrow::Cow, path::Path, str::FromStr, sync::Arc, time::Duration};
 
 use sqlx::{
-    Connection, PgConnection, Pool, SqlSafeStr, Sqlite,
+    ConnectOptions, Connection, PgConnection, Pool, SqlSafeStr, Sqlite,
     error::DatabaseError,
     migrate::{Migrate, MigrateError, Migration, MigrationType, Migrator},
     postgres::{PgConnectOptions, PgPoolOptions},
@@ -47,22 +47,23 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>, StoreError> {
 
 async fn open_sqlite(url: &str, path: &str) -> Result<Arc<dyn Store>, StoreError> {
     let failed = |source| StoreError::Open { url: url.to_owned(), source };
-    make_private_file(Path::new(path)).map_err(|error| failed(sqlx::Error::Io(error)))?;
+    let is_new = make_private_file(Path::new(path)).map_err(|error| failed(sqlx::Error::Io(error)))?;
     let options = SqliteConnectOptions::new()
         .filename(path)
         .busy_timeout(BUSY_TIMEOUT)
         .foreign_keys(true)
-        // Tells a new file alone; one that was made otherwise stays as it is.
-        .auto_vacuum(SqliteAutoVacuum::Incremental)
         .journal_mode(SqliteJournalMode::Wal)
         .synchronous(SqliteSynchronous::Full)
         .pragma("journal_size_limit", JOURNAL_LIMIT);
     let pool =
         || SqlitePoolOptions::new().acquire_timeout(ACQUIRE_TIMEOUT).idle_timeout(None).max_lifetime(None);
+    // A file that is not new keeps what it was made with, and to ask a connection for it is to write.
+    let vacuum = if is_new { Some(SqliteAutoVacuum::Incremental) } else { None };
+    let made = vacuum.map_or(options.clone(), |vacuum| options.clone().auto_vacuum(vacuum));
     // The change to WAL cannot wait for another process that is just making it, so it is asked for again.
     let mut tries = 0;
-    let writer = loop {
-        match pool().max_connections(1).connect_with(options.clone()).await {
+    let first = loop {
+        match made.connect().await {
             Err(error) if tries < 20 && is_retried::<Sqlite>(&error) => {
                 tries += 1;
                 tokio::time::sleep(Duration::from_millis(50)).await;
@@ -70,6 +71,8 @@ async fn open_sqlite(url: &str, path: &str) -> Result<Arc<dyn Store>, StoreError
             opened => break opened.map_err(failed)?,
         }
     };
+    let writer = pool().max_connections(1).connect_with(options.clone()).await.map_err(failed)?;
+    first.close().await.map_err(failed)?;
     migrate_sqlite(&writer, &sqlite_migrations()).await?;
     let readers = pool()
         .max_connections(READERS)
@@ -99,13 +102,13 @@ async fn open_postgres(url: &str) -> Result<Arc<dyn Store>, StoreError> {
     Ok(Arc::new(SqlStore::new(pool.clone(), pool)))
 }
 
-/// SQLite's log and index files take over the mode of the database file.
-fn make_private_file(path: &Path) -> std::io::Result<()> {
+/// Whether the file is new. SQLite's log and index files take over its mode.
+fn make_private_file(path: &Path) -> std::io::Result<bool> {
     let mut options = std::fs::OpenOptions::new();
     options.create(true).append(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path).map(drop)
+    Ok(options.open(path)?.metadata()?.len() == 0)
 }
 
 /// All migrations inside one writing transaction: sqlx does not lock a SQLite file while it migrates.

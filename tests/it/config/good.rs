@@ -429,13 +429,16 @@ fn what_is_stored_is_kept_for_as_long_as_the_file_says() {
     let kept = |text: &str| config(&format!("retention: {text}\n{}", SHORTEST.trim_start())).retention;
     let expected = Retention { payloads: Some(Duration::ZERO), keys: day(365), ..default };
     assert_eq!(kept("{payloads: 0s, keys: 365d}"), expected);
+    assert_eq!(kept("{attempts: 7d}"), Retention { payloads: day(7), attempts: day(7), ..default });
+    assert_eq!(kept("{payloads: 120d}"), Retention { payloads: day(120), attempts: day(120), ..default });
+    assert_eq!(kept("{payloads: 7d}"), Retention { payloads: day(7), ..default });
     let expected = Retention { payloads: None, attempts: None, pages: day(14), keys: None };
-    assert_eq!(kept("{payloads: never, attempts: never, pages: 2w, keys: never}"), expected);
+    assert_eq!(kept("{payloads: never, pages: 2w, keys: never}"), expected);
 }
 
 #[test]
 fn keys_that_no_job_can_forget_are_warned_of() {
-    let yaml = r#"
+    let yaml = r"
 retention: {keys: 365d}
 jobs:
   rows:
@@ -446,7 +449,7 @@ jobs:
       pagination: {type: none}
     every: 5m
     destination: https://n8n.example.com/webhook/rows
-"#;
+";
     let told = "jobs.yaml:2:19: `keys` does nothing: no job has versions that are instants, or asks by them";
     assert_eq!(config(yaml).warnings, [told]);
 }
