@@ -69,8 +69,21 @@ macro_rules! ended {
             "SELECT ",
             $columns,
             " FROM run WHERE run.status <> 'running' AND run.ended_at < $1
-               AND EXISTS (SELECT 1 FROM run AS later
-                           WHERE later.job = run.job AND later.id > run.id AND later.kind = run.kind)",
+               AND run.id < (SELECT later.id FROM run AS later WHERE later.job = run.job AND later.kind = run.kind
+                             ORDER BY later.id DESC LIMIT 1)",
+            $end
+        )
+    };
+}
+
+/// Forgets the keys from `$4` on.
+macro_rules! forget {
+    ($end:literal) => {
+        concat!(
+            "UPDATE record SET version = NULL, hash = NULL, fingerprint = NULL, answered_at = NULL, hash_run = NULL,
+                forgotten_at = {now}
+             WHERE job = $1 AND partition = $2 AND version < $3 AND NOT provisional AND NOT versionless
+               AND key >= $4",
             $end
         )
     };
@@ -261,25 +274,16 @@ async fn forget_keys<DB: Dialect>(db: &mut DB::Connection, slice: &Slice<'_>) ->
     .bind(BITE)
     .first(db)
     .await?;
-    let rows = sql::<DB>(
-        "UPDATE record SET version = NULL, hash = NULL, fingerprint = NULL, answered_at = NULL, hash_run = NULL,
-            forgotten_at = {now}
-         WHERE job = $1 AND partition = $2
-           AND key IN (SELECT slice.key FROM record AS slice
-                       WHERE slice.job = $1 AND slice.partition = $2 AND slice.key >= $3
-                       ORDER BY slice.key LIMIT $4)
-           AND version < $5 AND NOT provisional AND NOT versionless",
-    )
-    .bind(slice.job.0)
-    .text(WHOLE)
-    .text(slice.from)
-    .bind(BITE)
-    .bind(floor.0)
-    .run(db)
-    .await?;
-    let from = behind.map(|row| rows::get::<DB, String>(&row, "key")).transpose()?;
+    let behind = behind.map(|row| rows::get::<DB, String>(&row, "key")).transpose()?;
+    // Two statements, so that each is a range of the primary key.
+    let forget =
+        |statement| sql::<DB>(statement).bind(slice.job.0).text(WHOLE).bind(floor.0).text(slice.from);
+    let rows = match &behind {
+        Some(behind) => forget(forget!(" AND key < $5")).text(behind).run(db).await?,
+        None => forget(forget!("")).run(db).await?,
+    };
     let &Slice { job, window: &window, before, .. } = slice;
-    Ok(Taken { rows, next: from.map(|from| Purge::Keys { job, window, before, from }) })
+    Ok(Taken { rows, next: behind.map(|from| Purge::Keys { job, window, before, from }) })
 }
 
 /// Where the floor of a job moves; `None` before its first watermark.

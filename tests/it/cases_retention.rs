@@ -5,7 +5,10 @@ use std::{
     time::Duration,
 };
 
-use onlynew::domain::{clock::machine_time, run::RunStatus};
+use onlynew::{
+    domain::{clock::machine_time, run::RunStatus},
+    schedule::Swept,
+};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -25,6 +28,8 @@ both!(
     a_window_does_not_reach_below_the_floor_however_long_its_lookback_grows,
     keys_of_a_stream_that_tells_of_changes_alone_are_never_forgotten,
     a_process_that_runs_purges_soon_after_its_start,
+    a_person_purges_by_hand_and_sees_what_went,
+    a_janitor_that_was_stopped_or_failed_finds_all_of_it_the_next_time,
 );
 
 const EVERYTHING: Job<'_> =
@@ -212,4 +217,55 @@ async fn a_process_that_runs_purges_soon_after_its_start(database: Database) {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     process.kill().await.unwrap();
+}
+
+async fn a_person_purges_by_hand_and_sees_what_went(database: Database) {
+    let (rig, rows) = forgetful(database, EVERYTHING).await;
+    *rows.lock().unwrap() = vec![row(1, "2020-05-01T00:00:00Z"), recent(2)];
+    rig.sync().await;
+    rig.database.tamper("UPDATE event SET settled_at = 1 WHERE key = '1'").await;
+    rig.rewrite("keys: 365d", "keys: 365d, attempts: never");
+    let purge = async |arguments: &[&str]| {
+        let (code, answer, _) = rig.command(&[&["state", "purge", "--json"], arguments].concat()).await;
+        assert_eq!(code, 0, "{answer}");
+        answer
+    };
+    let went = |is_dry: bool, payloads: u64, keys: u64| json!({"dry_run": is_dry, "payloads": payloads, "attempts": 0, "pages": 0, "keys": keys});
+    assert_eq!(purge(&["--dry-run"]).await, went(true, 1, 1));
+    assert_eq!(purge(&["--dry-run"]).await, went(true, 1, 1), "nothing was done");
+    assert_eq!(purge(&[]).await, went(false, 1, 1));
+    assert_eq!(purge(&[]).await, went(false, 0, 0));
+
+    let purged = rig.database.texts("SELECT event_id FROM event WHERE purged_at IS NOT NULL").await.remove(0);
+    let (code, shown, _) = rig.command(&["outbox", "show", &purged, "--json"]).await;
+    assert_eq!((code, &shown["body"], &shown["state"]), (0, &Value::Null, &json!("delivered")));
+    assert!(shown["purged_at"].is_string() && shown["attempts"].as_array().unwrap().len() == 1, "{shown}");
+    let (code, answer, _) = rig.command(&["outbox", "redeliver", &purged, "--json"]).await;
+    let message = "left as it is: its body is kept no longer (`retention.payloads`)";
+    assert_eq!((code, &answer["events"][0]["message"]), (1, &json!(message)));
+    let (_, state, _) = rig.command(&["state", "show", "rows", "--json"]).await;
+    assert!(state["floor"].as_str().unwrap().ends_with("T00:00:00Z"), "{state}");
+}
+
+async fn a_janitor_that_was_stopped_or_failed_finds_all_of_it_the_next_time(database: Database) {
+    let (rig, rows) = forgetful(database, EVERYTHING).await;
+    *rows.lock().unwrap() = vec![row(1, "2020-05-01T00:00:00Z"), recent(2)];
+    rig.sync().await;
+    rig.database.tamper("UPDATE event SET settled_at = 1").await;
+    let app = rig.app().await;
+    let mut janitor = app.janitor();
+    let stop = CancellationToken::new();
+    stop.cancel();
+    assert_eq!(janitor.sweep(&stop).await.unwrap(), Swept::default(), "it stops before the next bite");
+
+    let go_on = CancellationToken::new();
+    rig.database.break_on("record", "UPDATE", "NEW.hash IS NULL").await;
+    assert!(janitor.sweep(&go_on).await.is_err());
+    assert_eq!(rig.database.number("(SELECT count(*) FROM progress WHERE floor IS NOT NULL)").await, 0);
+    rig.database.mend("record").await;
+    let expected = Swept { keys: 1, ..Swept::default() };
+    assert_eq!(janitor.sweep(&go_on).await.unwrap(), expected, "events went before");
+    assert_eq!(janitor.sweep(&go_on).await.unwrap(), Swept::default());
+    assert_eq!(rig.database.number("(SELECT count(*) FROM event)").await, 0);
+    app.store.close().await;
 }
