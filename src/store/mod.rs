@@ -30,6 +30,7 @@ mod wish;
 pub use event::{AttemptView, EventFilter, EventState, EventStory, EventView};
 pub use news::News;
 pub use open::{open, shown_url};
+pub use purge::{Purge, Taken};
 pub use types::*;
 pub use wish::{Granted, Wish};
 

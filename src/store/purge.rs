@@ -14,12 +14,43 @@
 //!   transaction that forgets the first key below it: a page meets either the state of a key or the floor above it.
 
 use super::{
-    JobId, Purge, StoreError, Taken,
+    JobId, StoreError,
     dialect::{Dialect, sql},
     rows,
     run::WHOLE,
 };
 use crate::domain::{instant::Instant, retention, version::Version, window::WindowRule};
+
+/// What is to go because it is kept no longer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Purge {
+    /// The bodies of events that were settled before.
+    Payloads(Instant),
+    /// Events that were settled before, and the attempts to deliver them; bodies have to go first.
+    Attempts(Instant),
+    /// Runs that ended before, and what their pages left.
+    Pages(Instant),
+    /// What the keys of a job were whose versions are lower.
+    Keys {
+        /// The job.
+        job: JobId,
+        /// Its window, which keys are kept for.
+        window: WindowRule,
+        /// Versions below this one are too old.
+        before: Version,
+        /// The first key to look at.
+        from: String,
+    },
+}
+
+/// What one bite of a purge took.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// How many rows went, or lost what they held.
+    pub rows: u64,
+    /// What goes on where this bite ended; `None` where there is no more.
+    pub next: Option<Purge>,
+}
 
 /// How many events, runs or pages of runs one bite takes, and how many keys it looks at.
 const BITE: i64 = 500;

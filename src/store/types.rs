@@ -18,7 +18,6 @@ use crate::domain::{
     run::{Counts, RunKind, RunStatus},
     sync_token::{PageTag, SyncToken},
     version::Version,
-    window::WindowRule,
 };
 
 /// A job's number in the store.
@@ -71,37 +70,6 @@ pub struct Progress {
     pub page_tag: Option<PageTag>,
     /// The version below which keys have been forgotten.
     pub floor: Option<Version>,
-}
-
-/// What is to go because it is kept no longer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Purge {
-    /// The bodies of events that were settled before.
-    Payloads(Instant),
-    /// Events that were settled before, and the attempts to deliver them; bodies have to go first.
-    Attempts(Instant),
-    /// Runs that ended before, and what their pages left.
-    Pages(Instant),
-    /// What the keys of a job were whose versions are lower.
-    Keys {
-        /// The job.
-        job: JobId,
-        /// Its window, which keys are kept for.
-        window: WindowRule,
-        /// Versions below this one are too old.
-        before: Version,
-        /// The first key to look at.
-        from: String,
-    },
-}
-
-/// What one bite of a purge took.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Taken {
-    /// How many rows went, or lost what they held.
-    pub rows: u64,
-    /// What goes on where this bite ended; `None` where there is no more.
-    pub next: Option<Purge>,
 }
 
 /// An account's access token.

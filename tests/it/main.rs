@@ -46,6 +46,7 @@ mod news;
 mod quarantine;
 mod store_batches;
 mod store_destination;
+mod store_floor;
 mod store_jobs;
 mod store_lanes;
 mod store_open;
