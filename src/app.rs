@@ -21,7 +21,7 @@ use crate::{
     engine::{Engine, RunReport, Trigger},
     limit::{Limits, SystemClock},
     outbox::Dispatcher,
-    schedule::Planner,
+    schedule::{Janitor, Planner},
     store::{self, News, Store, StoreError},
 };
 
@@ -156,6 +156,11 @@ impl App {
                 Ok(())
             });
         }
+        let (janitor, swept) = (self.janitor(), stop.clone());
+        tasks.spawn(async move {
+            janitor.run(swept).await;
+            Ok(())
+        });
         let planner = Planner::new(Arc::clone(&self.engine), self.config.jobs.values().cloned().collect());
         let planned = stop.clone();
         tasks.spawn(async move { planner.run(planned).await.context("the ticker failed") });
@@ -180,6 +185,12 @@ impl App {
             tracing::warn!("the store did not close in time; what it was writing is whole or undone");
         }
         outcome
+    }
+
+    /// What keeps the store as small as `retention` says.
+    pub fn janitor(&self) -> Janitor {
+        let jobs = self.config.jobs.values().cloned().collect();
+        Janitor::new(Arc::clone(&self.store), self.config.retention, jobs)
     }
 
     /// Wakes the dispatchers, for ever, when events of one of their destinations are told of.

@@ -35,11 +35,12 @@ impl Plan {
         app.store.close().await;
         let progress = view.and_then(|view| view.progress).unwrap_or_default();
         let watermark = progress.watermark;
+        let floor = progress.floor.filter(|_| job.forgets_keys());
         let show = |version| job.version_format().show(version);
         let by_token = job.stream.sync.is_some();
         let token_of = progress.sync_token.filter(|_| by_token).map(|token| token.given_at);
         let versioned = job.stream.incremental.is_some() && !by_token;
-        let step = Step { from: job.window.from(watermark), to: None };
+        let step = Step { from: job.window.from_floor(watermark, floor), to: None };
         let from = job.window.bounds(step).start.filter(|_| versioned).map(show);
         let to = job.window.hi(at).filter(|_| versioned).map(show);
         let answer = json!({

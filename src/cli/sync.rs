@@ -22,7 +22,8 @@ pub(super) struct Sync {
 
 /// The last line of `sync --json`. `delivered` is what this sync delivered of the job; `pending` and
 /// `dead` are what the job has waiting and given up afterwards; `skipped` stands there only where
-/// `on_missing_version: skip` left records out, `conflicts` only where a key is not unique.
+/// `on_missing_version: skip` left records out, `conflicts` only where a key is not unique, `below_floor` only where
+/// records were passed over since keys are forgotten.
 #[derive(Debug, Serialize)]
 struct Line {
     job: String,
@@ -110,7 +111,9 @@ impl From<Synced> for Line {
 
 impl Line {
     fn text(&self, delivery_error: Option<&str>, waits: Option<&str>) -> String {
-        let Counts { created, updated, deleted, restored, unchanged, stale, quarantined, .. } = self.counts;
+        let Counts {
+            created, updated, deleted, restored, unchanged, stale, quarantined, below_floor, ..
+        } = self.counts;
         let mut lines = vec![format!(
             "{}: {}, {} in {}: {} new, {} changed, {} deleted, {} restored, {} known",
             self.job,
@@ -136,6 +139,12 @@ impl Line {
         ));
         if quarantined > 0 {
             lines.push(format!("{} could not be read and set aside", counted(quarantined, "record")));
+        }
+        if below_floor > 0 {
+            let passed_over = counted(below_floor, "record");
+            lines.push(format!(
+                "{passed_over} below the floor of forgotten keys passed over (`retention.keys`)"
+            ));
         }
         lines.extend(self.reason.as_ref().map(|reason| format!("why: {reason}")));
         lines.extend(delivery_error.map(|error| format!("last delivery error: {error}")));

@@ -9,7 +9,10 @@ use super::{
     de::{Entries, Spanned},
     destination_file::DestinationFile,
     job::FirstRun,
-    text::{AllowPrivateForm, DurationForm, Literal, PathForm, SecretForm, StartForm, TextOr, ZoneForm},
+    text::{
+        AllowPrivateForm, DurationForm, LifetimeForm, Literal, PathForm, SecretForm, StartForm, TextOr,
+        ZoneForm,
+    },
 };
 use crate::domain::{decide::Detect, event::ChangeKind, numbers::Numbers, version_field::OnMissingVersion};
 
@@ -33,8 +36,31 @@ pub(super) struct JobsFile {
     pub(super) accounts: Option<Entries<Spanned<AccountFile>>>,
     /// Destinations by name: the n8n webhooks that receive what is new.
     pub(super) destinations: Option<Entries<Spanned<DestinationFile>>>,
+    /// How long what is stored is kept.
+    pub(super) retention: Option<Spanned<RetentionFile>>,
     /// Jobs by name: a stream of an account, on a schedule, towards a destination.
     pub(super) jobs: Spanned<Entries<Spanned<JobFile>>>,
+}
+
+/// How long what is stored is kept: a duration, or `never` for what is never purged. Events that wait or are dead stay
+/// whatever their age.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RetentionFile {
+    /// The bodies of events that were delivered, superseded or discarded, from then on.
+    #[schemars(with = "Option<LifetimeForm>", extend("default" = "30d"))]
+    pub(super) payloads: Option<Spanned<String>>,
+    /// Those events themselves and the attempts to deliver them; never shorter than `payloads`, and where one of the two
+    /// is left out it follows the other.
+    #[schemars(with = "Option<LifetimeForm>", extend("default" = "90d"))]
+    pub(super) attempts: Option<Spanned<String>>,
+    /// Runs, from their end on, and what their pages held; at least `1d`.
+    #[schemars(with = "Option<LifetimeForm>", extend("default" = "90d"))]
+    pub(super) pages: Option<Spanned<String>>,
+    /// What records were, from their versions on, where those are instants: below, a record that comes again is passed
+    /// over. At least twice what any job reads again (`lookback`, `settle` and `step`), and `1d`.
+    #[schemars(with = "Option<LifetimeForm>", extend("default" = "never"))]
+    pub(super) keys: Option<Spanned<String>>,
 }
 
 /// A connector with credentials.

@@ -72,6 +72,12 @@ impl Job {
         self.stream.incremental.is_some() && self.window.is_time
     }
 
+    /// Whether what records were can be forgotten by the age of their versions: these are instants, and what is asked for
+    /// goes by them. A source that tells of changes alone tells each of them once, however old its version is.
+    pub fn forgets_keys(&self) -> bool {
+        self.has_time_versions() && self.stream.sync.is_none()
+    }
+
     /// How the job's versions are shown; a stream without versions shows none.
     pub fn version_format(&self) -> VersionFormat {
         self.stream.incremental.as_ref().map_or(VersionFormat::Auto, |incremental| incremental.format.clone())

@@ -28,6 +28,7 @@ mod pagination;
 mod rate_limit;
 mod records;
 mod resolve;
+mod retention;
 mod rules;
 pub mod schema;
 mod signing;
@@ -47,7 +48,7 @@ use secrecy::SecretString;
 
 pub use error::{ConfigError, ConfigErrors};
 
-use crate::domain::allow_private::AllowPrivate;
+use crate::domain::{allow_private::AllowPrivate, retention::Retention};
 use catalog::Catalog;
 use check::Checker;
 use error::{Problem, Problems};
@@ -67,6 +68,8 @@ pub struct Config {
     pub store: String,
     /// What sources may be reached at beside public addresses.
     pub allow_private: AllowPrivate,
+    /// How long what is stored is kept.
+    pub retention: Retention,
     /// The jobs by name.
     pub jobs: BTreeMap<String, Arc<job::Job>>,
     /// What is allowed but probably not meant, for a person.
@@ -91,7 +94,9 @@ pub fn load_str(name: &str, text: &str, folder: &Path, env: Env<'_>) -> Result<C
     let resolved = resolve_text(name, text, folder, env, &problems);
     let warnings = problems.finish()?;
     match resolved {
-        Some(Resolved { store, allow_private, jobs }) => Ok(Config { store, allow_private, jobs, warnings }),
+        Some(Resolved { store, allow_private, retention, jobs }) => {
+            Ok(Config { store, allow_private, retention, jobs, warnings })
+        }
         None => Err(ConfigErrors::unreadable(Path::new(name), "it cannot be used".to_owned(), None)),
     }
 }

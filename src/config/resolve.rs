@@ -18,12 +18,13 @@ use super::{
     file::{JobFile, JobsFile, ScheduleFile},
     inputs::{self, With},
     job::Job,
-    rules, streams,
+    retention, rules, streams,
     values::{check_name, duration, unusable, zone},
 };
 use crate::domain::{
     allow_private::AllowPrivate,
     fires::{CronError, Schedule},
+    retention::Retention,
 };
 
 /// The store where none is named.
@@ -45,6 +46,7 @@ pub(super) struct Resolver<'a> {
 pub(super) struct Resolved {
     pub(super) store: String,
     pub(super) allow_private: AllowPrivate,
+    pub(super) retention: Retention,
     pub(super) jobs: BTreeMap<String, Arc<Job>>,
 }
 
@@ -111,8 +113,9 @@ impl<'a> Resolver<'a> {
                 jobs.insert(job.name.clone(), Arc::new(job));
             }
         }
-        let store = store?;
-        (self.problems.count() == 0).then_some(Resolved { store, allow_private, jobs })
+        let retention = retention::retention(file.retention.as_ref(), &jobs, self.problems);
+        let (store, retention) = (store?, retention?);
+        (self.problems.count() == 0).then_some(Resolved { store, allow_private, retention, jobs })
     }
 
     fn store(&self, given: Option<&Spanned<String>>) -> Option<String> {

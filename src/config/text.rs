@@ -41,6 +41,13 @@ forms! {
         "pattern": r"^\s*([0-9]+(ms|s|m|h|d|w)\s*)+$|\$\{",
         "examples": ["30s", "15m", "1h30m", "7d"],
     }
+    /// `30d`, `never`.
+    LifetimeForm {
+        "title": "a duration such as `30d`, or `never`",
+        "type": "string",
+        "pattern": r"^\s*(([0-9]+(ms|s|m|h|d|w)\s*)+|never\s*)$|\$\{",
+        "examples": ["30d", "52w", "never"],
+    }
     /// `1MB`, `512kB`.
     SizeForm {
         "title": "a size such as `1MB`",

@@ -96,6 +96,9 @@ pub enum Decision {
     /// A change told by content alone of a key that one has already changed in this run. Either two records
     /// share the key, or one changed twice while it was read; then the next run decides.
     Conflict,
+    /// A version below the floor of a key that nothing is known of, or not any more: it may have been told of
+    /// long ago.
+    BelowFloor,
 }
 
 impl Decision {
@@ -133,6 +136,18 @@ pub fn decide(stored: Option<&Stored>, seen: &Seen, detect: Detect) -> (Decision
         return (Decision::Conflict, None);
     }
     (decision, next.map(|next| Stored { hash_run: seen.run, ..next }))
+}
+
+/// Decides a sighting of a key whose state was forgotten; that it was deleted, and how, is still known. It is a change,
+/// since nobody can tell that it is none, unless a record that was deleted is deleted still.
+pub fn decide_forgotten(deleted: Option<Deletion>, seen: &Seen) -> (Decision, Stored) {
+    let decision = match (deleted, seen.flagged) {
+        (None, false) => Decision::Updated,
+        (None, true) => Decision::Deleted,
+        (Some(_), false) => Decision::Restored,
+        (Some(_), true) => Decision::Unchanged,
+    };
+    (decision, state(None, seen, seen.flagged.then_some(Deletion::Flagged)))
 }
 
 /// Whether a version is later than the moment it was read at can explain.

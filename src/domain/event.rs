@@ -42,7 +42,8 @@ impl ChangeKind {
             | Decision::Unchanged
             | Decision::Stale
             | Decision::StaleRead
-            | Decision::Conflict => None,
+            | Decision::Conflict
+            | Decision::BelowFloor => None,
         }
     }
 
@@ -99,6 +100,8 @@ pub struct Change<'a> {
     pub previous_version: Option<Version>,
     pub sequence: i64,
     pub hash: Hash,
+    /// The key was known, and what it was is forgotten: nobody can tell whether this was told before.
+    pub re_seen: bool,
     pub observed_at: Instant,
     pub replay: Option<&'a Replay>,
     pub data: &'a RawValue,
@@ -117,6 +120,8 @@ struct Body<'a> {
     previous_version: Option<serde_json::Value>,
     sequence: i64,
     replay: Option<&'a str>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    re_seen: bool,
     observed_at: Instant,
     data: &'a RawValue,
 }
@@ -138,6 +143,7 @@ impl Event {
             previous_version: change.previous_version.map(|version| source.format.show(version)),
             sequence: change.sequence,
             replay: change.replay.map(|replay| replay.uid.as_str()),
+            re_seen: change.re_seen,
             observed_at: change.observed_at,
             data: serde_json::from_str(&data)?,
         })?;
@@ -191,6 +197,7 @@ mod tests {
             previous_version: None,
             sequence,
             hash: Hash::of(data.get().as_bytes()),
+            re_seen: false,
             observed_at: Instant::from_seconds(2),
             replay,
             data,

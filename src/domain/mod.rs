@@ -33,6 +33,7 @@ pub mod order;
 pub mod page;
 pub mod rate;
 pub mod repeat;
+pub mod retention;
 pub mod retry_after;
 pub mod run;
 pub mod sighting;

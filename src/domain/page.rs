@@ -7,12 +7,13 @@ use serde_json::value::RawValue;
 
 use super::{
     content::{Hash, content_hash},
-    decide::{Decision, Detect, Seen, Stored, decide},
+    decide::{Decision, Deletion, Detect, Seen, Stored, decide, decide_forgotten},
     event::{Change, ChangeKind, Event, EventSource},
     instant::Instant,
     json,
     json_path::JsonPath,
     key::RecordKey,
+    retention::Floor,
     run::{Counts, RunId},
     sighting::{Finding, KeyMark, Sighting, Silent},
     task::TaskId,
@@ -34,11 +35,20 @@ pub struct SeenRecord {
     pub raw: Box<RawValue>,
 }
 
-/// The stored row of a key: its state and how many events it has had.
+/// What is kept of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// The latest state.
+    State(Stored),
+    /// Its state was forgotten, but not whether it was deleted.
+    Forgotten(Option<Deletion>),
+}
+
+/// The stored row of a key: what is kept of it and how many events it has had.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredRecord {
-    /// The latest state.
-    pub state: Stored,
+    /// What is kept.
+    pub kept: Kept,
     /// The sequence of the key's last event; 0 where it has had none.
     pub sequence: i64,
 }
@@ -88,6 +98,9 @@ pub struct PageRules {
     /// The source tells of changes and not of what stands: a key that comes twice has changed twice, and what is
     /// passed over is not met again.
     pub is_feed: bool,
+    /// Below which version keys may have been forgotten; `None` where no key ever is, since versions are no instants
+    /// or the source tells of changes alone.
+    pub floor: Option<Floor>,
     /// Whose records they are.
     pub source: EventSource,
 }
@@ -156,6 +169,20 @@ pub fn decide_page(
     let mut page = PageDecision::default();
     for record in records {
         let before = stored.get(&record.key);
+        let known = match before.map(|before| &before.kept) {
+            Some(Kept::State(state)) => Some(state),
+            _ => None,
+        };
+        if known.is_none() && rules.floor.is_some_and(|floor| floor.bars(record.version)) {
+            page.counts.count(Decision::BelowFloor);
+            page.sightings.push(Sighting {
+                key: KeyMark::of(&record.key),
+                finding: Finding::BelowFloor,
+                silent: None,
+                version: record.version,
+            });
+            continue;
+        }
         let seen = Seen {
             version: record.version,
             hash: content_hash(&json::parse(record.raw.get())?, &rules.ignored),
@@ -170,7 +197,13 @@ pub fn decide_page(
             // A key that comes twice in a feed has changed twice.
             run: run.filter(|_| !rules.is_feed),
         };
-        let (decision, state) = decide(before.map(|before| &before.state), &seen, rules.detect);
+        let (decision, state) = match before.map(|before| &before.kept) {
+            Some(Kept::Forgotten(deleted)) => {
+                let (decision, state) = decide_forgotten(*deleted, &seen);
+                (decision, Some(state))
+            }
+            _ => decide(known, &seen, rules.detect),
+        };
         page.counts.count(decision);
         page.stale_reads += u64::from(decision == Decision::StaleRead);
         if decision == Decision::Conflict {
@@ -180,7 +213,7 @@ pub fn decide_page(
         let silent = kind.and_then(|kind| silence(kind, record, rules));
         page.sightings.push(Sighting {
             key: KeyMark::of(&record.key),
-            finding: Finding::of(decision, before.map(|before| &before.state), record.version),
+            finding: Finding::of(decision, known, record.version),
             silent,
             version: record.version,
         });
@@ -194,9 +227,12 @@ pub fn decide_page(
                     kind,
                     key: &record.key,
                     version: state.version,
-                    previous_version: before.and_then(|before| before.state.version),
+                    previous_version: known.and_then(|known| known.version),
                     sequence,
                     hash: seen.hash,
+                    re_seen: before.is_some()
+                        && known.is_none()
+                        && rules.floor.is_some_and(|floor| floor.is_above(record.version)),
                     observed_at: rules.answered_at,
                     replay: rules.replay.as_ref(),
                     data: &record.raw,
@@ -229,6 +265,8 @@ fn silence(kind: ChangeKind, record: &SeenRecord, rules: &PageRules) -> Option<S
 
 #[cfg(test)]
 mod tests {
+    mod floor;
+
     use super::*;
     use crate::domain::{numbers::Numbers, version::VersionFormat};
 
@@ -257,6 +295,7 @@ mod tests {
             answered_at: Instant::from_seconds(11),
             tolerance: None,
             is_feed: false,
+            floor: None,
             source: EventSource {
                 job_uid: "u".into(),
                 job: "j".into(),
@@ -309,9 +348,11 @@ mod tests {
     #[test]
     fn a_page_tells_what_it_decided_of_each_key_and_why_a_change_was_not_sent() {
         let known = |version: i64| StoredRecord {
-            state: decide(None, &Seen { version: Some(Version(version)), ..seen_of("") }, Detect::Version)
-                .1
-                .unwrap(),
+            kept: Kept::State(
+                decide(None, &Seen { version: Some(Version(version)), ..seen_of("") }, Detect::Version)
+                    .1
+                    .unwrap(),
+            ),
             sequence: 1,
         };
         let stored: HashMap<_, _> =
@@ -343,9 +384,9 @@ mod tests {
     #[test]
     fn the_sequence_counts_the_events_of_a_key() {
         let known = StoredRecord {
-            state: decide(None, &Seen { version: Some(Version(1)), ..seen_of("") }, Detect::Version)
-                .1
-                .unwrap(),
+            kept: Kept::State(
+                decide(None, &Seen { version: Some(Version(1)), ..seen_of("") }, Detect::Version).1.unwrap(),
+            ),
             sequence: 7,
         };
         let stored = HashMap::from([(RecordKey::from_stored("1".into()), known)]);
@@ -395,7 +436,10 @@ mod tests {
         let first = decide(None, &Seen { run: RUN, ..seen_of("a") }, Detect::Content).1.unwrap();
         let state = Stored { hash_run: RUN, ..first };
         let stored = ["1", "2"].map(|key| {
-            (RecordKey::from_stored(key.into()), StoredRecord { state: state.clone(), sequence: 1 })
+            (
+                RecordKey::from_stored(key.into()),
+                StoredRecord { kept: Kept::State(state.clone()), sequence: 1 },
+            )
         });
         let records = [record("1", None, "1"), record("2", None, "2")];
         let records: Vec<_> = records.iter().collect();

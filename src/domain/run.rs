@@ -95,6 +95,9 @@ pub struct Counts {
     /// Records without a version, left out because the job says so; JSON names it only where there are any.
     #[serde(skip_serializing_if = "is_zero")]
     pub skipped: u64,
+    /// Records below the floor that nothing is known of, or not any more; JSON names it only where there are any.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub below_floor: u64,
     pub events: u64,
 }
 
@@ -114,6 +117,7 @@ impl Counts {
             Decision::Unchanged => self.unchanged += 1,
             Decision::Stale | Decision::StaleRead => self.stale += 1,
             Decision::Conflict => self.conflicts += 1,
+            Decision::BelowFloor => self.below_floor += 1,
         }
     }
 }
@@ -130,6 +134,7 @@ impl std::ops::AddAssign for Counts {
         self.conflicts += other.conflicts;
         self.quarantined += other.quarantined;
         self.skipped += other.skipped;
+        self.below_floor += other.below_floor;
         self.events += other.events;
     }
 }

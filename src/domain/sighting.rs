@@ -91,6 +91,8 @@ findings! {
     Conflict = 10, "conflict";
     /// Another sighting of the key on the same page was taken.
     Outdone = 11, "outdone";
+    /// An old version of a key that is not known, or was forgotten for its age.
+    BelowFloor = 12, "below_floor";
 }
 
 impl Finding {
@@ -107,6 +109,7 @@ impl Finding {
             Decision::Stale => Self::Stale,
             Decision::StaleRead => Self::StaleRead,
             Decision::Conflict => Self::Conflict,
+            Decision::BelowFloor => Self::BelowFloor,
         }
     }
 

@@ -76,6 +76,11 @@ impl WindowRule {
         behind.max(self.start)
     }
 
+    /// The same where keys below `floor` were forgotten: nothing below it is of interest.
+    pub fn from_floor(&self, watermark: Option<Version>, floor: Option<Version>) -> Option<Version> {
+        self.from(watermark).max(floor.filter(|_| self.is_time))
+    }
+
     /// The step that begins at `from`. It ends after `length` where that is before `hi`, else it is the
     /// last one and open.
     pub fn step(&self, from: Option<Version>, hi: Option<Version>, length: Option<Duration>) -> Step {
@@ -212,6 +217,20 @@ mod tests {
         ];
         for (name, rule, watermark, expected) in cases {
             assert_eq!(rule.from(watermark), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_window_never_reaches_below_the_floor() {
+        let cases = [
+            (RULE, Some(seconds(100)), Some(seconds(38)), Some(seconds(39))),
+            (RULE, Some(seconds(100)), Some(seconds(40)), Some(seconds(40))),
+            (RULE, None, Some(seconds(40)), Some(seconds(40))),
+            (RULE, Some(seconds(100)), None, Some(seconds(39))),
+            (INTEGERS, Some(Version(7)), Some(seconds(40)), Some(Version(7))),
+        ];
+        for (rule, watermark, floor, expected) in cases {
+            assert_eq!(rule.from_floor(watermark, floor), expected, "{watermark:?} {floor:?}");
         }
     }
 

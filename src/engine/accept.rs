@@ -12,6 +12,7 @@ use crate::{
     connector::read_one,
     domain::{
         page::{PageRules, Silence},
+        retention::Floor,
         run::Counts,
         version::Version,
         window::CLOCK_TOLERANCE,
@@ -113,6 +114,8 @@ impl Engine {
             tolerance: has_times.then(|| CLOCK_TOLERANCE + job.window.lookback + job.window.settle),
             is_feed: job.stream.sync.is_some(),
             source: event_source(job, row),
+            // A person wants it, however old it is.
+            floor: job.forgets_keys().then(|| Floor::known(None, true)),
         })
     }
 }

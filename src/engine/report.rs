@@ -83,6 +83,7 @@ impl RunReport {
             conflicts,
             quarantined,
             skipped,
+            below_floor,
             events,
         } = self.counts;
         let reason = self.reason.as_deref().unwrap_or_default();
@@ -91,7 +92,7 @@ impl RunReport {
                 tracing::$level!(
                     job = %self.job, status = self.status.name(), requests = self.requests, pages = self.pages,
                     records, created, updated, deleted, restored, unchanged, stale, conflicts, quarantined,
-                    skipped, events, reason, $message
+                    skipped, below_floor, events, reason, $message
                 )
             };
         }

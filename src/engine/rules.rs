@@ -9,6 +9,7 @@ use crate::{
         event::EventSource,
         instant::Instant,
         page::{PageRules, Silence},
+        retention::Floor,
         version::Version,
         window::CLOCK_TOLERANCE,
     },
@@ -61,6 +62,7 @@ impl Walk<'_> {
                 let ahead = page.source_time.since(page.asked_at);
                 CLOCK_TOLERANCE + window.lookback + window.settle + ahead
             }),
+            floor: self.job.forgets_keys().then(|| Floor::known(None, self.errand.replay().is_some())),
             source: source.clone(),
         }
     }

@@ -132,7 +132,8 @@ impl<'a> Walk<'a> {
             .as_ref()
             .and_then(|mark| Some((mark, mark.place(&self.fingerprint, progress.failures, ttl, now)?)));
         let Some((mark, place)) = marked else {
-            let from = rule.from(progress.watermark);
+            let from =
+                rule.from_floor(progress.watermark, progress.floor.filter(|_| self.job.forgets_keys()));
             let planned = end.or_else(|| rule.hi(now.minus(CLOCK_TOLERANCE)));
             let length = self.length(from, planned, progress.failures);
             let steps = Steps::new(rule, from, planned, length.of_step).up_to(horizon).ending_at(end);

@@ -1,7 +1,11 @@
 //! Which job is due. One tick a second drives everything; what is due, in which zone, and what was missed
 //! follows from the store and the schedule's own rule, never from the ticker.
 
+mod janitor;
+
 use std::{collections::HashMap, sync::Arc, time::Duration};
+
+pub use janitor::{Janitor, Swept};
 
 use tokio::{sync::Notify, task::JoinSet};
 use tokio_cron_scheduler::{Job as Tick, JobScheduler, JobSchedulerError};

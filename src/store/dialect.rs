@@ -10,7 +10,10 @@ use sqlx::{
     Row, Sqlite, Type, error::BoxDynError, postgres::PgConnectOptions,
 };
 
-use super::news::{Listener, News};
+use super::{
+    news::{Listener, News},
+    tidy,
+};
 
 /// A database that the store can stand on.
 pub trait Dialect:
@@ -50,6 +53,9 @@ pub trait Dialect:
 
     /// What a store over `pool` hears from other processes; `None` where nothing is told.
     fn news(pool: &Pool<Self>) -> Option<Box<dyn News>>;
+
+    /// Gives some room that nothing stands on back to the disk; `true` where there is more.
+    fn tidy(pool: &Pool<Self>) -> BoxFuture<'_, Result<bool, sqlx::Error>>;
 }
 
 impl Dialect for Sqlite {
@@ -87,6 +93,10 @@ impl Dialect for Sqlite {
     fn news(_pool: &Pool<Self>) -> Option<Box<dyn News>> {
         None
     }
+
+    fn tidy(pool: &Pool<Self>) -> BoxFuture<'_, Result<bool, sqlx::Error>> {
+        Box::pin(tidy::tidy(pool))
+    }
 }
 
 impl Dialect for Postgres {
@@ -122,6 +132,11 @@ impl Dialect for Postgres {
 
     fn news(pool: &Pool<Self>) -> Option<Box<dyn News>> {
         Some(Box::new(Listener::new(PgConnectOptions::clone(&pool.connect_options()))))
+    }
+
+    fn tidy(_pool: &Pool<Self>) -> BoxFuture<'_, Result<bool, sqlx::Error>> {
+        // Its own autovacuum does.
+        Box::pin(std::future::ready(Ok(false)))
     }
 }
 

@@ -68,6 +68,8 @@ pub struct EventView {
     pub created_at: Instant,
     /// When it was delivered, given up or discarded.
     pub settled_at: Option<Instant>,
+    /// When its body was purged; a body that is gone cannot be sent again.
+    pub purged_at: Option<Instant>,
     /// When it is due, where it waits and is first of its key.
     pub next_attempt_at: Option<Instant>,
 }
@@ -75,8 +77,8 @@ pub struct EventView {
 /// All that is known of one event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventStory {
-    /// The request body.
-    pub body: String,
+    /// The request body; `None` where it was purged.
+    pub body: Option<String>,
     /// The attempts to deliver it, the oldest first.
     pub attempts: Vec<AttemptView>,
 }
@@ -113,7 +115,7 @@ macro_rules! latest {
         concat!(
             "SELECT event.position, event.event_id, event.redelivery, job.name AS job, event.destination, event.key,
                 event.sequence, event.kind, event.ambiguous,
-                CASE WHEN head.held THEN 'held' ELSE event.state END AS state, head.message, event.tries, event.created_at, event.settled_at,
+                CASE WHEN head.held THEN 'held' ELSE event.state END AS state, head.message, event.tries, event.created_at, event.settled_at, event.purged_at,
                 head.position AS head, head.due_at, head.leased AND head.due_at > {now} AS leased,
                 (SELECT attempt.error FROM attempt WHERE attempt.position = event.position
                  ORDER BY attempt.id DESC LIMIT 1) AS last_error
@@ -189,7 +191,7 @@ pub(super) async fn story<DB: Dialect>(
     event_id: &str,
 ) -> Result<Option<EventStory>, StoreError> {
     let event =
-        sql::<DB>("SELECT body FROM event WHERE event_id = $1 AND redelivery = 0").text(event_id).first(db);
+        sql::<DB>("SELECT CASE WHEN purged_at IS NULL THEN body END AS body FROM event WHERE event_id = $1 AND redelivery = 0").text(event_id).first(db);
     let Some(event) = event.await? else { return Ok(None) };
     let attempts = sql::<DB>(
         "SELECT event.redelivery, attempt.outcome, attempt.class, attempt.batch, attempt.ambiguous, attempt.status, attempt.error, attempt.answer,
@@ -227,6 +229,7 @@ fn view<DB: Dialect>(row: &DB::Row) -> Result<EventView, StoreError> {
         last_error: rows::get::<DB, _>(row, "last_error")?,
         created_at: rows::instant::<DB>(row, "created_at")?,
         settled_at: rows::maybe_instant::<DB>(row, "settled_at")?,
+        purged_at: rows::maybe_instant::<DB>(row, "purged_at")?,
         next_attempt_at: rows::maybe_instant::<DB>(row, "due_at")?
             .filter(|_| !leased && state == EventState::Pending),
         event_id,

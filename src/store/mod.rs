@@ -9,11 +9,13 @@ mod coalesce;
 mod destination;
 mod dialect;
 mod event;
+mod floor;
 mod job;
 mod news;
 mod open;
 mod outbox;
 mod page;
+mod purge;
 mod quarantine;
 mod rows;
 mod run;
@@ -21,6 +23,7 @@ mod settle;
 mod sighting;
 mod sql_store;
 mod task;
+mod tidy;
 mod token;
 mod types;
 mod verify;
@@ -31,6 +34,7 @@ mod wish;
 pub use event::{AttemptView, EventFilter, EventStory, EventView};
 pub use news::News;
 pub use open::{open, shown_url};
+pub use purge::{Purge, Taken};
 pub use types::*;
 pub use verify::{Check, Checked};
 pub use wish::{Granted, Wish};
@@ -271,6 +275,17 @@ pub trait Store: Debug + Send + Sync {
 
     /// Whether everything holds that must hold at every moment, as of one of them. It only reads.
     async fn verify(&self) -> Result<Vec<Checked>, StoreError>;
+
+    /// Takes one bite of what is kept no longer. Events that wait, are held or are dead stay, and so do runs under way
+    /// and the last one of each kind of a job; an event that was sent again goes as a whole.
+    async fn purge(&self, purge: &Purge) -> Result<Taken, StoreError>;
+
+    /// How much all bites of a purge would take now.
+    async fn purgeable(&self, purge: &Purge) -> Result<u64, StoreError>;
+
+    /// Gives some room that nothing stands on back to the disk, where the database does not do so by itself; `true`
+    /// where there is more.
+    async fn tidy(&self) -> Result<bool, StoreError>;
 
     /// What is heard of events that any process stores in this database; `None` where it tells nothing, so that
     /// they are found by looking.

@@ -4,11 +4,13 @@
 use std::{borrow::Cow, path::Path, str::FromStr, sync::Arc, time::Duration};
 
 use sqlx::{
-    Connection, PgConnection, Pool, SqlSafeStr, Sqlite,
+    ConnectOptions, Connection, PgConnection, Pool, SqlSafeStr, Sqlite,
     error::DatabaseError,
     migrate::{Migrate, MigrateError, Migration, MigrationType, Migrator},
     postgres::{PgConnectOptions, PgPoolOptions},
-    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
+    sqlite::{
+        SqliteAutoVacuum, SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous,
+    },
 };
 
 use super::{Store, StoreError, dialect::Dialect, sql_store::SqlStore};
@@ -45,7 +47,7 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>, StoreError> {
 
 async fn open_sqlite(url: &str, path: &str) -> Result<Arc<dyn Store>, StoreError> {
     let failed = |source| StoreError::Open { url: url.to_owned(), source };
-    make_private_file(Path::new(path)).map_err(|error| failed(sqlx::Error::Io(error)))?;
+    let is_new = make_private_file(Path::new(path)).map_err(|error| failed(sqlx::Error::Io(error)))?;
     let options = SqliteConnectOptions::new()
         .filename(path)
         .busy_timeout(BUSY_TIMEOUT)
@@ -55,10 +57,13 @@ async fn open_sqlite(url: &str, path: &str) -> Result<Arc<dyn Store>, StoreError
         .pragma("journal_size_limit", JOURNAL_LIMIT);
     let pool =
         || SqlitePoolOptions::new().acquire_timeout(ACQUIRE_TIMEOUT).idle_timeout(None).max_lifetime(None);
+    // A file that is not new keeps what it was made with, and to ask a connection for it is to write.
+    let vacuum = if is_new { Some(SqliteAutoVacuum::Incremental) } else { None };
+    let made = vacuum.map_or(options.clone(), |vacuum| options.clone().auto_vacuum(vacuum));
     // The change to WAL cannot wait for another process that is just making it, so it is asked for again.
     let mut tries = 0;
-    let writer = loop {
-        match pool().max_connections(1).connect_with(options.clone()).await {
+    let first = loop {
+        match made.connect().await {
             Err(error) if tries < 20 && is_retried::<Sqlite>(&error) => {
                 tries += 1;
                 tokio::time::sleep(Duration::from_millis(50)).await;
@@ -66,6 +71,8 @@ async fn open_sqlite(url: &str, path: &str) -> Result<Arc<dyn Store>, StoreError
             opened => break opened.map_err(failed)?,
         }
     };
+    let writer = pool().max_connections(1).connect_with(options.clone()).await.map_err(failed)?;
+    first.close().await.map_err(failed)?;
     migrate_sqlite(&writer, &sqlite_migrations()).await?;
     let readers = pool()
         .max_connections(READERS)
@@ -95,13 +102,13 @@ async fn open_postgres(url: &str) -> Result<Arc<dyn Store>, StoreError> {
     Ok(Arc::new(SqlStore::new(pool.clone(), pool)))
 }
 
-/// SQLite's log and index files take over the mode of the database file.
-fn make_private_file(path: &Path) -> std::io::Result<()> {
+/// Whether the file is new. SQLite's log and index files take over its mode.
+fn make_private_file(path: &Path) -> std::io::Result<bool> {
     let mut options = std::fs::OpenOptions::new();
     options.create(true).append(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path).map(drop)
+    Ok(options.open(path)?.metadata()?.len() == 0)
 }
 
 /// All migrations inside one writing transaction: sqlx does not lock a SQLite file while it migrates.
@@ -139,6 +146,7 @@ fn sqlite_migrations() -> Migrator {
         migration(9, "message", include_str!("../../migrations/sqlite/0009_message.sql")),
         migration(10, "sighting", include_str!("../../migrations/sqlite/0010_sighting.sql")),
         migration(13, "task", include_str!("../../migrations/sqlite/0013_task.sql")),
+        migration(12, "retention", include_str!("../../migrations/sqlite/0012_retention.sql")),
     ])
 }
 
@@ -155,6 +163,7 @@ fn postgres_migrations() -> Migrator {
         migration(9, "message", include_str!("../../migrations/postgres/0009_message.sql")),
         migration(10, "sighting", include_str!("../../migrations/postgres/0010_sighting.sql")),
         migration(13, "task", include_str!("../../migrations/postgres/0013_task.sql")),
+        migration(12, "retention", include_str!("../../migrations/postgres/0012_retention.sql")),
     ])
 }
 

@@ -7,14 +7,14 @@
 //! order, and locks what it knew before, in key order too, only once that is done. Of the keys that the other has inserted
 //! and not committed a page can hold none by then, since its own insert would have waited for them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde::Serialize;
 
 use super::{
     JobLease, PageCommit, PageOutcome, RunId, StoreError, account,
     dialect::{Dialect, sql},
-    job, outbox, quarantine, rows,
+    floor, job, outbox, quarantine, rows,
     run::{self, WHOLE},
     sighting,
 };
@@ -58,20 +58,22 @@ pub(super) async fn decide<DB: Dialect>(
         return Ok(PageOutcome::default());
     }
     let (mut records, outdone) = one_of_each_key(&page.records, page.rules.is_feed);
-    let stored = lock_differing::<DB>(db, lease, &records).await?;
+    let rules = floor::under::<DB>(db, lease, &page.rules).await?;
+    let barred = floor::barred::<DB>(db, lease, &rules, &records).await?;
+    let stored = lock_differing::<DB>(db, lease, &records, &barred).await?;
     // The first sighting of a key is found at once, and says little where the bytes are known: the others come before.
     let mut sightings: Vec<Sighting> =
         outdone.iter().map(|record| Sighting::outdone(&record.key, record.version)).collect();
     records.retain(|record| {
-        let differs = stored.contains_key(&record.key);
-        if !differs {
+        let is_decided = stored.contains_key(&record.key) || barred.contains(&record.key);
+        if !is_decided {
             sightings.push(Sighting::known(&record.key));
         }
-        differs
+        is_decided
     });
     let known = stored.into_iter().filter_map(|(key, record)| Some((key, record?))).collect();
 
-    let decision = decide_page(&records, &known, &page.rules, run, account::now::<DB>(db).await?)?;
+    let decision = decide_page(&records, &known, &rules, run, account::now::<DB>(db).await?)?;
     // Before the events that follow, so that it is also told before them.
     sightings.extend(decision.sightings);
     sighting::insert::<DB>(db, lease, page, &sightings).await?;
@@ -88,19 +90,22 @@ pub(super) async fn decide<DB: Dialect>(
 /// An unknown key gets a placeholder row, which only this transaction sees: with it there is a row to
 /// lock, and of two transactions that meet a key first at one moment the second waits here and then finds
 /// the first one's state. A key without a state is always written by its decision, so that no placeholder
-/// stays.
+/// stays; those that are `barred`, which would not be, are left out.
 async fn lock_differing<DB: Dialect>(
     db: &mut DB::Connection,
     lease: &JobLease,
     records: &[&SeenRecord],
+    barred: &HashSet<RecordKey>,
 ) -> Result<HashMap<RecordKey, Option<StoredRecord>>, StoreError> {
     #[derive(Serialize)]
     struct Row<'a> {
         key: &'a str,
         fingerprint: String,
     }
-    let page =
-        records.iter().map(|record| Row { key: record.key.as_str(), fingerprint: record.fingerprint.hex() });
+    let page = records
+        .iter()
+        .filter(|record| !barred.contains(&record.key))
+        .map(|record| Row { key: record.key.as_str(), fingerprint: record.fingerprint.hex() });
     let page = serde_json::to_string(&page.collect::<Vec<_>>())?;
 
     sql::<DB>(
@@ -117,7 +122,8 @@ async fn lock_differing<DB: Dialect>(
     // CROSS JOIN: SQLite reads the page first and looks each of its keys up.
     let rows = sql::<DB>(
         "SELECT record.key, record.version, record.hash, record.deleted, record.provisional,
-                record.versionless, record.answered_at, record.hash_run, record.sequence
+                record.versionless, record.answered_at, record.hash_run, record.sequence,
+                record.forgotten_at
          FROM {each}($3{json}) AS seen CROSS JOIN record
          WHERE record.job = $1 AND record.partition = $2 AND record.key = seen.value ->> 'key'
            AND (record.fingerprint IS NULL
@@ -178,7 +184,7 @@ async fn write_records<DB: Dialect>(
          ON CONFLICT (job, partition, key) DO UPDATE SET
             version = excluded.version, hash = excluded.hash, fingerprint = excluded.fingerprint,
             deleted = excluded.deleted, provisional = excluded.provisional,
-            versionless = excluded.versionless, answered_at = excluded.answered_at,
+            versionless = excluded.versionless, answered_at = excluded.answered_at, forgotten_at = NULL,
             hash_run = excluded.hash_run, sequence = excluded.sequence, changed_at = excluded.changed_at",
     )
     .bind(lease.job.0)

@@ -11,7 +11,7 @@ use crate::domain::{
     decide::{Deletion, Stored},
     instant::Instant,
     key::RecordKey,
-    page::StoredRecord,
+    page::{Kept, StoredRecord},
     run::{Counts, RunKind, RunStatus},
     version::Version,
 };
@@ -74,26 +74,33 @@ pub(super) fn progress<DB: Dialect>(row: &DB::Row) -> Result<Progress, StoreErro
         bookmark: json::<DB, _>(row, "bookmark")?,
         sync_token: json::<DB, _>(row, "sync_token")?,
         page_tag: json::<DB, _>(row, "page_tag")?,
+        floor: get::<DB, Option<i64>>(row, "floor")?.map(Version),
     })
 }
 
-/// A row of `record`; no state where the row is a placeholder.
+/// A row of `record`; nothing is kept where the row is a placeholder.
 pub(super) fn record<DB: Dialect>(row: &DB::Row) -> Result<(RecordKey, Option<StoredRecord>), StoreError> {
     let key = RecordKey::from_stored(get::<DB, _>(row, "key")?);
-    let Some(hash) = get::<DB, Option<Vec<u8>>>(row, "hash")? else { return Ok((key, None)) };
+    let sequence = get::<DB, _>(row, "sequence")?;
+    let deleted = get::<DB, Option<String>>(row, "deleted")?.map(|name| deletion(&name)).transpose()?;
+    let Some(hash) = get::<DB, Option<Vec<u8>>>(row, "hash")? else {
+        let is_forgotten = get::<DB, Option<i64>>(row, "forgotten_at")?.is_some();
+        let forgotten = StoredRecord { kept: Kept::Forgotten(deleted), sequence };
+        return Ok((key, is_forgotten.then_some(forgotten)));
+    };
     let hash = Hash::from_stored(&hash).ok_or_else(|| unreadable("hash", &key))?;
     let answered_at =
         maybe_instant::<DB>(row, "answered_at")?.ok_or_else(|| unreadable("answered_at", &key))?;
     let state = Stored {
         version: get::<DB, Option<i64>>(row, "version")?.map(Version),
         hash,
-        deleted: get::<DB, Option<String>>(row, "deleted")?.map(|name| deletion(&name)).transpose()?,
+        deleted,
         provisional: get::<DB, _>(row, "provisional")?,
         versionless: get::<DB, _>(row, "versionless")?,
         answered_at,
         hash_run: get::<DB, Option<i64>>(row, "hash_run")?.map(RunId),
     };
-    Ok((key, Some(StoredRecord { state, sequence: get::<DB, _>(row, "sequence")? })))
+    Ok((key, Some(StoredRecord { kept: Kept::State(state), sequence })))
 }
 
 /// The stored name of a deletion.
@@ -144,6 +151,7 @@ pub(super) fn counts<DB: Dialect>(row: &DB::Row) -> Result<Counts, StoreError> {
         conflicts: count::<DB>(row, "conflicts")?,
         quarantined: count::<DB>(row, "quarantined")?,
         skipped: count::<DB>(row, "skipped")?,
+        below_floor: count::<DB>(row, "below_floor")?,
         events: count::<DB>(row, "events")?,
     })
 }

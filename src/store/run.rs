@@ -60,7 +60,7 @@ pub(super) async fn fix_baseline<DB: Dialect>(
 async fn progress<DB: Dialect>(db: &mut DB::Connection, lease: &JobLease) -> Result<Progress, StoreError> {
     let row = sql::<DB>(
         "SELECT watermark, complete_through, baseline_at, baseline_open, failures, bookmark, sync_token,
-                page_tag
+                page_tag, floor
          FROM progress
          WHERE job = $1 AND partition = $2",
     )
@@ -121,6 +121,7 @@ pub(super) async fn count_page<DB: Dialect>(
             conflicts = conflicts + CASE WHEN pages < $3 THEN $15 ELSE 0 END,
             quarantined = quarantined + CASE WHEN pages < $3 THEN $8 ELSE 0 END,
             skipped = skipped + CASE WHEN pages < $3 THEN $14 ELSE 0 END,
+            below_floor = below_floor + CASE WHEN pages < $3 THEN $16 ELSE 0 END,
             created = created + $9, updated = updated + $10, deleted = deleted + $11,
             restored = restored + $12, events = events + $13,
             pages = CASE WHEN pages < $3 THEN $3 ELSE pages END
@@ -141,6 +142,7 @@ pub(super) async fn count_page<DB: Dialect>(
     .bind(signed(counts.events))
     .bind(signed(counts.skipped))
     .bind(signed(counts.conflicts))
+    .bind(signed(counts.below_floor))
     .run(db)
     .await?;
     if counted == 1 { Ok(()) } else { Err(not_open(run)) }

@@ -10,9 +10,10 @@ use sqlx::{Connection, Pool, Transaction};
 use super::{
     Attempt, Checked, ClaimRules, ClaimedMessage, Coverage, DestinationView, EventFilter, EventStory,
     EventView, Granted, JobId, JobLease, JobRow, JobView, NewRun, NewToken, News, Opened, PageCommit,
-    PageOutcome, Progress, QuarantineView, Resumed, RunEnd, RunId, RunView, Settled, Store, StoreError,
-    StoredToken, TaskView, Wish, account, claim, destination, dialect::Dialect, event, job, open::is_retried,
-    outbox, page, quarantine, run, settle, task, token, verify, view, why, wish,
+    PageOutcome, Progress, Purge, QuarantineView, Resumed, RunEnd, RunId, RunView, Settled, Store,
+    StoreError, StoredToken, Taken, TaskView, Wish, account, claim, destination, dialect::Dialect, event,
+    job, open::is_retried, outbox, page, purge, quarantine, run, settle, task, token, verify, view, why,
+    wish,
 };
 use crate::domain::{
     content::Hash,
@@ -409,6 +410,18 @@ impl<DB: Dialect> Store for SqlStore<DB> {
 
     async fn verify(&self) -> Result<Vec<Checked>, StoreError> {
         verify::all::<DB>(&mut *self.snapshot().await?).await
+    }
+
+    async fn purge(&self, purge: &Purge) -> Result<Taken, StoreError> {
+        self.write(purge.clone(), |db, purge| Box::pin(purge::purge::<DB>(db, purge))).await
+    }
+
+    async fn purgeable(&self, purge: &Purge) -> Result<u64, StoreError> {
+        purge::purgeable::<DB>(&mut *self.reader().await?, purge).await
+    }
+
+    async fn tidy(&self) -> Result<bool, StoreError> {
+        Ok(DB::tidy(&self.writer).await?)
     }
 
     fn news(&self) -> Option<Box<dyn News>> {

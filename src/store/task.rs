@@ -268,6 +268,7 @@ pub(super) async fn views<DB: Dialect>(
             CAST(COALESCE(sum(run.conflicts), 0) AS BIGINT) AS conflicts,
             CAST(COALESCE(sum(run.quarantined), 0) AS BIGINT) AS quarantined,
             CAST(COALESCE(sum(run.skipped), 0) AS BIGINT) AS skipped,
+            CAST(COALESCE(sum(run.below_floor), 0) AS BIGINT) AS below_floor,
             CAST(COALESCE(sum(run.events), 0) AS BIGINT) AS events
          FROM task JOIN job ON job.id = task.job LEFT JOIN run ON run.task = task.id
          WHERE ($1 IS NULL OR task.id = $1) AND (NOT $2 OR task.state = 'open')

@@ -72,6 +72,8 @@ pub struct Progress {
     pub sync_token: Option<SyncToken>,
     /// The validator of the last complete listing.
     pub page_tag: Option<PageTag>,
+    /// The version below which keys have been forgotten.
+    pub floor: Option<Version>,
 }
 
 /// An account's access token.

@@ -17,7 +17,7 @@ pub(super) async fn jobs<DB: Dialect>(
         "SELECT job.name, job.id, job.uid, job.last_fire, job.lease_owner, job.lease_until, {now} AS now,
             progress.watermark, progress.complete_through, progress.baseline_at, progress.baseline_open,
             progress.failures, progress.bookmark,
-            progress.sync_token, progress.page_tag,
+            progress.sync_token, progress.page_tag, progress.floor,
             (SELECT count(*) FROM record WHERE record.job = job.id) AS stored,
             (SELECT count(*) FROM quarantine WHERE quarantine.job = job.id AND quarantine.skipped_at IS NULL) AS broken,
             (SELECT count(*) FROM event WHERE event.job = job.id AND event.state = 'pending') AS pending,
@@ -30,7 +30,7 @@ pub(super) async fn jobs<DB: Dialect>(
              WHERE outbox_head.job = job.id ORDER BY attempt.id DESC LIMIT 1) AS last_error,
             run.id AS run_id, run.kind, run.status, run.reason, run.resumed, run.started_at, run.ended_at, run.requests,
             run.pages, run.records, run.created, run.updated, run.deleted, run.restored, run.unchanged,
-            run.stale, run.conflicts, run.quarantined, run.skipped, run.events
+            run.stale, run.conflicts, run.quarantined, run.skipped, run.below_floor, run.events
          FROM job
          LEFT JOIN progress ON progress.job = job.id AND progress.partition = $2
          LEFT JOIN run ON run.id = (SELECT max(latest.id) FROM run AS latest WHERE latest.job = job.id AND latest.task IS NULL)

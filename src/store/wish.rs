@@ -36,6 +36,8 @@ pub enum Granted {
     JustSettled,
     /// Nothing was done, since it was sent again already.
     SentAgain,
+    /// Nothing was done, since its body is kept no longer, or nothing of it is.
+    Purged,
 }
 
 /// The head of an event's lane.
@@ -56,12 +58,14 @@ pub(super) async fn grant<DB: Dialect>(
         (Wish::Retry, Held::Pending(_)) => Ok(Granted::Blocked),
         (Wish::Discard, Held::Pending(head)) => discard::<DB>(db, position, &head).await,
         (_, Held::Settled(_)) if is_sent_again::<DB>(db, position).await? => Ok(Granted::SentAgain),
+        (Wish::Redeliver, Held::Settled(_)) if is_purged::<DB>(db, position).await? => Ok(Granted::Purged),
         (Wish::Retry, Held::Settled(EventState::Dead))
         | (Wish::Redeliver, Held::Settled(EventState::Delivered)) => send_again::<DB>(db, position).await,
         (Wish::Discard, Held::Settled(EventState::Dead)) => discard_dead::<DB>(db, position).await,
         (_, Held::Settled(state)) => Ok(Granted::Not(state)),
         (Wish::Redeliver, Held::Pending(_)) => Ok(Granted::Not(EventState::Pending)),
         (_, Held::JustSettled) => Ok(Granted::JustSettled),
+        (_, Held::Gone) => Ok(Granted::Purged),
     }
 }
 
@@ -73,6 +77,8 @@ enum Held {
     Settled(EventState),
     /// It was settled while its head was waited for. Its row is not locked: who holds a head waits for no row.
     JustSettled,
+    /// It was purged.
+    Gone,
 }
 
 /// Locks an event: by its key's head where it waits, so that no settlement of an earlier event moves the head to it
@@ -101,6 +107,10 @@ async fn hold<DB: Dialect>(db: &mut DB::Connection, position: i64) -> Result<Hel
         if let Some(row) = settled.bind(position).first(db).await? {
             return Ok(Held::Settled(event::state::<DB>(&row)?));
         }
+        let kept = sql::<DB>("SELECT position FROM event WHERE position = $1");
+        if kept.bind(position).first(db).await?.is_none() {
+            return Ok(Held::Gone);
+        }
     }
     Err(StoreError::Inconsistent(format!("no event that can be held stands at {position}")))
 }
@@ -121,6 +131,11 @@ async fn hurry<DB: Dialect>(db: &mut DB::Connection, position: i64) -> Result<Gr
         news::tell_of::<DB>(db, position).await?;
     }
     Ok(Granted::Done)
+}
+
+async fn is_purged<DB: Dialect>(db: &mut DB::Connection, position: i64) -> Result<bool, StoreError> {
+    let purged = sql::<DB>("SELECT position FROM event WHERE position = $1 AND purged_at IS NOT NULL");
+    Ok(purged.bind(position).first(db).await?.is_some())
 }
 
 async fn is_sent_again<DB: Dialect>(db: &mut DB::Connection, position: i64) -> Result<bool, StoreError> {

@@ -49,7 +49,13 @@ pub(super) async fn run(session: &Session, app: &App, id: &str) -> anyhow::Resul
                     |headers| headers.map(|(name, value)| format!("{name}: {value}")).join("\n"),
                 ),
             ),
-            ("body", indented(&story.body)),
+            (
+                "body",
+                match (&story.body, event.purged_at) {
+                    (Some(body), _) => indented(body),
+                    (None, at) => format!("purged at {}", table::or_dash(at)),
+                },
+            ),
         ]);
         if story.attempts.is_empty() {
             return format!("{facts}\n\nit was never tried");

@@ -176,6 +176,7 @@ const fn message(wish: Wish, before: EventState, granted: Granted) -> &'static s
             "left as it is: it was settled in this moment; `onlynew outbox show` tells how"
         }
         (Granted::SentAgain, _) => "left as it is: it was sent again meanwhile",
+        (Granted::Purged, _) => "left as it is: its body is kept no longer (`retention.payloads`)",
         (Granted::Not(EventState::Delivered), Wish::Retry) => {
             "left as it is: it is delivered; `onlynew outbox redeliver` sends it again"
         }

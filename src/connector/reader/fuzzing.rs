@@ -206,6 +206,7 @@ fn check(job: &Job, page: &Page) {
     }
     let rules = PageRules {
         replay: None,
+        floor: None,
         detect: Detect::Either,
         ignored: job.ignored.clone(),
         emit: ChangeKind::ALL.to_vec(),

@@ -220,3 +220,23 @@ fn a_version_is_kept_when_a_sighting_brings_none() {
         Updated
     );
 }
+
+#[test]
+fn a_sighting_of_a_forgotten_key_is_a_change_unless_it_was_and_is_deleted() {
+    let (flagged, reconciled) = (Some(Deletion::Flagged), Some(Deletion::Reconciled));
+    let cases = [
+        (None, false, Updated),
+        (None, true, Deleted),
+        (flagged, false, Restored),
+        (reconciled, false, Restored),
+        (flagged, true, Unchanged),
+        (reconciled, true, Unchanged),
+    ];
+    for (deleted, is_flagged, expected) in cases {
+        let seen = Seen { flagged: is_flagged, ..seen(Some(7), "a") };
+        let (decision, state) = decide_forgotten(deleted, &seen);
+        assert_eq!(decision, expected, "{deleted:?} {is_flagged}");
+        let (_, fresh) = decide(None, &seen, Detect::Version);
+        assert_eq!(Some(state), fresh, "what is stored is what is stored of a new key");
+    }
+}

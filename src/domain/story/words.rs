@@ -15,7 +15,12 @@ const SHORT: usize = 16;
 /// The version that is stored behind a reading, as far as readings tell.
 pub(super) fn version_after(reading: &Reading, before: Option<Version>) -> Option<Version> {
     match reading.finding {
-        Finding::Known | Finding::Stale | Finding::StaleRead | Finding::Conflict | Finding::Outdone => before,
+        Finding::Known
+        | Finding::Stale
+        | Finding::StaleRead
+        | Finding::Conflict
+        | Finding::Outdone
+        | Finding::BelowFloor => before,
         _ => reading.version.or(before),
     }
 }
@@ -74,6 +79,11 @@ pub fn found(finding: Finding, silent: Option<Silent>, stored: Option<&str>) -> 
         Finding::Conflict => {
             "its content changed a second time in one run without a newer version, so it was left \
              undecided for the next run"
+                .to_owned()
+        }
+        Finding::BelowFloor => {
+            "older than what is kept of keys (`retention.keys`): nobody can tell whether it was sent before, so it was \
+             passed over; a replay sends it, marked `re_seen`"
                 .to_owned()
         }
         Finding::Outdone => "the same page held this key once more, and the other one was taken".to_owned(),

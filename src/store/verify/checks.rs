@@ -158,7 +158,7 @@ pub(super) const CHECKS: &[Check] = &[
         holds: "no record is a placeholder, which only the transaction that makes it may see",
         advice: "the key is decided when it is read again; report it all the same",
         sql: "SELECT 'the key ' || key || ' has no state' AS found FROM record
-              WHERE hash IS NULL OR answered_at IS NULL OR sequence < 0 ORDER BY key LIMIT $1",
+              WHERE ((hash IS NULL OR answered_at IS NULL) AND forgotten_at IS NULL) OR sequence < 0 ORDER BY key LIMIT $1",
     },
     Check {
         name: "leases_are_whole",

@@ -22,6 +22,7 @@ use onlynew::{
         lane::{Lanes, OnDead, Order},
         numbers::Numbers,
         rate::Rate,
+        retention::Retention,
         version::{Version, VersionFormat},
         version_field::OnMissingVersion,
     },
@@ -418,6 +419,39 @@ fn c03_a_lookback_of_zero_is_warned_of() {
             "jobs.yaml:9:24: with a lookback of 0 a row that shows up late at the source is never met; `5m` is the default"
         ]
     );
+}
+
+#[test]
+fn what_is_stored_is_kept_for_as_long_as_the_file_says() {
+    let day = |days: u32| Some(Duration::from_hours(24) * days);
+    let default = Retention { payloads: day(30), attempts: day(90), pages: day(90), keys: None };
+    assert_eq!(config(SHORTEST).retention, default);
+    let kept = |text: &str| config(&format!("retention: {text}\n{}", SHORTEST.trim_start())).retention;
+    let expected = Retention { payloads: Some(Duration::ZERO), keys: day(365), ..default };
+    assert_eq!(kept("{payloads: 0s, keys: 365d}"), expected);
+    assert_eq!(kept("{attempts: 7d}"), Retention { payloads: day(7), attempts: day(7), ..default });
+    assert_eq!(kept("{payloads: 120d}"), Retention { payloads: day(120), attempts: day(120), ..default });
+    assert_eq!(kept("{payloads: 7d}"), Retention { payloads: day(7), ..default });
+    let expected = Retention { payloads: None, attempts: None, pages: day(14), keys: None };
+    assert_eq!(kept("{payloads: never, pages: 2w, keys: never}"), expected);
+}
+
+#[test]
+fn keys_that_no_job_can_forget_are_warned_of() {
+    let yaml = r"
+retention: {keys: 365d}
+jobs:
+  rows:
+    source:
+      base_url: https://api.example.com
+      request: {path: /rows}
+      primary_key: [id]
+      pagination: {type: none}
+    every: 5m
+    destination: https://n8n.example.com/webhook/rows
+";
+    let told = "jobs.yaml:2:19: `keys` does nothing: no job has versions that are instants, or asks by them";
+    assert_eq!(config(yaml).warnings, [told]);
 }
 
 #[test]

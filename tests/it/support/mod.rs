@@ -6,6 +6,7 @@ pub mod hostile;
 pub mod messages;
 pub mod model;
 pub mod pages;
+pub mod purges;
 pub mod rig;
 pub mod server;
 pub mod source;

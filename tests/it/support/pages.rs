@@ -71,6 +71,7 @@ impl RunningJob {
                 answered_at: asked_at.plus(Duration::from_secs(1)),
                 tolerance: None,
                 is_feed: false,
+                floor: None,
                 source: EventSource {
                     job_uid: self.row.uid.clone(),
                     job: "issues".into(),

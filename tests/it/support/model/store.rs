@@ -20,8 +20,8 @@ use onlynew::{
     store::{
         Attempt, Checked, ClaimRules, ClaimedMessage, Coverage, DestinationView, EventFilter, EventStory,
         EventView, Granted, JobId, JobLease, JobRow, JobView, NewRun, NewToken, News, Opened, PageCommit,
-        PageOutcome, Progress, QuarantineView, Resumed, RunEnd, RunId, RunView, Settled, Store, StoreError,
-        StoredToken, TaskView, Wish,
+        PageOutcome, Progress, Purge, QuarantineView, Resumed, RunEnd, RunId, RunView, Settled, Store,
+        StoreError, StoredToken, Taken, TaskView, Wish,
     },
 };
 
@@ -250,4 +250,7 @@ watched! {
     release_token(account: &str, number: i64) -> ();
     job_view(name: &str) -> Option<JobView>;
     job_views() -> Vec<JobView>;
+    purge(purge: &Purge) -> Taken;
+    purgeable(purge: &Purge) -> u64;
+    tidy() -> bool;
 }
