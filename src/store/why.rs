@@ -15,7 +15,7 @@ use crate::domain::{
     facts::{AttemptFact, EventFact, KeyFacts, PageFact, Reading, RecordFact, RunFacts},
     instant::Instant,
     key::RecordKey,
-    sighting::{self, KeyMark, LONGEST, NOTHING_NEW},
+    sighting::{self, Finding, KeyMark, LONGEST, NOTHING_NEW, Sighting},
     version::Version,
 };
 
@@ -86,8 +86,11 @@ async fn record<DB: Dialect>(
     row.as_ref().map(fact).transpose()
 }
 
-/// Every reading of a key, the oldest first, and how many were left out. Of a page that found nothing new the one
-/// sighting is taken that its mark was found at; a match between two sightings is as unlikely as two keys of one mark.
+/// Every reading of a key, the oldest first, and how many were left out.
+///
+/// A page is searched for the mark of the key once, for what is written from there on. That says all: of a page that
+/// held the key several times the others come first, and only such a page is read whole. A match that lies across two
+/// sightings is as unlikely as two keys of one mark.
 async fn readings<DB: Dialect>(
     db: &mut DB::Connection,
     job: JobId,
@@ -96,14 +99,13 @@ async fn readings<DB: Dialect>(
 ) -> Result<(Vec<Reading>, u64), StoreError> {
     let mark = KeyMark::of(key);
     let mut found = sql::<DB>(
-        "SELECT id, run, page, asked_at, decided_at, count(*) OVER () AS total,
-                CASE WHEN is_brief THEN substr(keys, place, CAST($4 AS INTEGER)) ELSE keys END AS keys
-         FROM (SELECT id, run, page, asked_at, decided_at, keys, place,
-                      substr(keys, place + 8, 1) IN ($5, $6, $7) AS is_brief
-               FROM (SELECT id, run, page, asked_at, decided_at, keys, {instr}(keys, $3) AS place
-                     FROM sighting WHERE job = $1 AND partition = $2) AS searched
-               WHERE place > 0) AS found
-         ORDER BY is_brief, id DESC LIMIT $8",
+        "WITH searched AS MATERIALIZED (
+             SELECT id, run, page, asked_at, decided_at,
+                    substr(keys, {instr}(keys, $3), CAST($4 AS INTEGER)) AS entry
+             FROM sighting WHERE job = $1 AND partition = $2)
+         SELECT id, run, page, asked_at, decided_at, entry, count(*) OVER () AS total
+         FROM searched WHERE substr(entry, 1, 8) = $3
+         ORDER BY substr(entry, 9, 1) IN ($5, $6, $7), id DESC LIMIT $8",
     )
     .bind(job.0)
     .text(WHOLE)
@@ -112,38 +114,49 @@ async fn readings<DB: Dialect>(
     for decision in NOTHING_NEW {
         found = found.bind(vec![decision]);
     }
-    let mut rows = found.bind(i64::from(limit)).all(db).await?;
+    let rows = found.bind(i64::from(limit)).all(db).await?;
     let total = rows.first().map(|row| rows::count::<DB>(row, "total")).transpose()?.unwrap_or(0);
     let left_out = total.saturating_sub(rows.len() as u64);
-    let mut order = Vec::with_capacity(rows.len());
-    for row in rows.drain(..) {
-        order.push((rows::get::<DB, i64>(&row, "id")?, row));
-    }
-    order.sort_unstable_by_key(|(id, _)| *id);
-    let mut readings = Vec::with_capacity(order.len());
-    for (id, row) in order {
-        let keys = rows::get::<DB, Option<Vec<u8>>>(&row, "keys")?.unwrap_or_default();
-        let sightings = if keys.len() <= usize::from(LONGEST) {
-            sighting::first(&keys).into_iter().collect()
-        } else {
-            sighting::decode(&keys).ok_or_else(|| rows::unreadable("keys of sighting", id))?
+    let mut told = Vec::with_capacity(rows.len());
+    for row in &rows {
+        let id: i64 = rows::get::<DB, _>(row, "id")?;
+        let entry = rows::get::<DB, Option<Vec<u8>>>(row, "entry")?.unwrap_or_default();
+        let first = sighting::first(&entry).ok_or_else(|| rows::unreadable("keys of sighting", id))?;
+        let sightings = match first.finding {
+            Finding::Outdone => all_on_page::<DB>(db, id).await?,
+            _ => vec![first],
         };
-        let reading = |sighting: &sighting::Sighting| {
-            Ok::<_, StoreError>(Reading {
-                run: RunId(rows::get::<DB, _>(&row, "run")?),
-                page: rows::number::<DB>(&row, "page")?,
-                asked_at: rows::instant::<DB>(&row, "asked_at")?,
-                decided_at: rows::instant::<DB>(&row, "decided_at")?,
-                finding: sighting.finding,
-                silent: sighting.silent,
-                version: sighting.version,
-            })
-        };
-        for sighting in sightings.iter().filter(|sighting| sighting.key == mark) {
-            readings.push(reading(sighting)?);
+        for sighting in sightings.into_iter().filter(|sighting| sighting.key == mark) {
+            told.push((id, reading::<DB>(row, sighting)?));
         }
     }
-    Ok((readings, left_out))
+    // Stable: what a page held several times stays in its order.
+    told.sort_by_key(|(id, _)| *id);
+    Ok((told.into_iter().map(|(_, reading)| reading).collect(), left_out))
+}
+
+fn reading<DB: Dialect>(row: &DB::Row, sighting: Sighting) -> Result<Reading, StoreError> {
+    Ok(Reading {
+        run: RunId(rows::get::<DB, _>(row, "run")?),
+        page: rows::number::<DB>(row, "page")?,
+        asked_at: rows::instant::<DB>(row, "asked_at")?,
+        decided_at: rows::instant::<DB>(row, "decided_at")?,
+        finding: sighting.finding,
+        silent: sighting.silent,
+        version: sighting.version,
+    })
+}
+
+async fn all_on_page<DB: Dialect>(db: &mut DB::Connection, id: i64) -> Result<Vec<Sighting>, StoreError> {
+    let row = sql::<DB>("SELECT id, keys FROM sighting WHERE id = $1").bind(id).one(db).await?;
+    sightings::<DB>(&row)
+}
+
+/// All that a page found, from the columns `id` and `keys`.
+fn sightings<DB: Dialect>(row: &DB::Row) -> Result<Vec<Sighting>, StoreError> {
+    let keys = rows::get::<DB, Option<Vec<u8>>>(row, "keys")?.unwrap_or_default();
+    let id: i64 = rows::get::<DB, _>(row, "id")?;
+    sighting::decode(&keys).ok_or_else(|| rows::unreadable("keys of sighting", id))
 }
 
 /// The newest events of a key in the order of the outbox with their attempts, and how many are older.
@@ -294,16 +307,13 @@ pub(super) async fn run<DB: Dialect>(
 }
 
 fn page<DB: Dialect>(row: &DB::Row) -> Result<PageFact, StoreError> {
-    let keys = rows::get::<DB, Option<Vec<u8>>>(row, "keys")?.unwrap_or_default();
-    let id: i64 = rows::get::<DB, _>(row, "id")?;
-    let sightings = sighting::decode(&keys).ok_or_else(|| rows::unreadable("keys of sighting", id))?;
     let mut page = PageFact {
         page: rows::number::<DB>(row, "page")?,
         asked_at: rows::instant::<DB>(row, "asked_at")?,
         answered_at: rows::instant::<DB>(row, "answered_at")?,
         found: std::collections::BTreeMap::new(),
     };
-    for sighting in sightings {
+    for sighting in sightings::<DB>(row)? {
         *page.found.entry((sighting.finding, sighting.silent)).or_default() += 1;
     }
     Ok(page)

@@ -23,6 +23,7 @@ both!(
     integer_versions_and_streams_without_versions_have_gaps_of_their_own,
     what_is_left_out_is_counted,
     a_key_of_several_parts_is_found_as_it_is_shown_and_as_it_is_typed,
+    a_key_that_a_page_held_twice_is_told_with_both,
 );
 
 type Rows = Arc<Mutex<Vec<(u32, &'static str)>>>;
@@ -290,4 +291,14 @@ async fn a_key_of_several_parts_is_found_as_it_is_shown_and_as_it_is_typed(datab
         let (code, answer) = why(&rig, &[key]).await;
         assert_eq!((code, answer["key"].as_str()), (0, Some(r#"["7","en"]"#)), "{key}");
     }
+}
+
+async fn a_key_that_a_page_held_twice_is_told_with_both(database: Database) {
+    let (rig, rows) = story(database, Job::default()).await;
+    rows.lock().unwrap().extend([(2, "2026-09-21T10:00:03Z"), (3, "2026-09-21T10:00:04Z")]);
+    rig.sync().await;
+    let (_, answer) = why(&rig, &["2"]).await;
+    assert_eq!(found(&answer), ["outdone", "created"]);
+    assert_eq!(answer["sightings"][0]["version"], "2026-09-21T10:00:01Z");
+    assert_eq!(answer["sightings"][1]["version"], "2026-09-21T10:00:03Z");
 }
