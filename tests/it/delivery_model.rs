@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use crate::support::{
-    database::Database,
+    database::{Database, unsound},
     delivery::{Counted, live},
 };
 
@@ -33,6 +33,7 @@ async fn live_all(database: Database, seeds: Range<u64>) {
             Err(wrong) => panic!("ONLYNEW_HISTORY={seed} goes through this again: {wrong}"),
         }
     }
+    assert_eq!(unsound(&store).await, None);
     println!("{histories} histories: {all:?}");
     if histories >= 100 {
         let Counted { executed, repeated, split, dead, superseded, void } = all;

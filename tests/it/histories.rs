@@ -99,7 +99,8 @@ fn live(seeds: Range<u64>, on: On) {
                         }
                         let Some(database) = on.open().await else { return };
                         let mut lane = Lane::new(database).await;
-                        for seed in first..seeds.end.min(first + A_STORE) {
+                        let these = first..seeds.end.min(first + A_STORE);
+                        for seed in these.clone() {
                             let _seed = Seed(seed);
                             let verdict = lane.live(seed).await;
                             let mut all = all.lock().unwrap();
@@ -114,6 +115,10 @@ fn live(seeds: Range<u64>, on: On) {
                             if all.wrong.len() >= ENOUGH {
                                 return;
                             }
+                        }
+                        if let Some(unsound) = lane.unsound().await {
+                            let story = format!("the store of {these:?} is not sound: {unsound}");
+                            all.lock().unwrap().wrong.push((first, story));
                         }
                     }
                 });

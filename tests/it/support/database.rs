@@ -185,6 +185,14 @@ impl Database {
     }
 }
 
+/// What does not hold in a store that must hold at every moment.
+pub async fn unsound(store: &Arc<dyn Store>) -> Option<String> {
+    let checked = store.verify().await.unwrap();
+    let broken = checked.iter().filter(|checked| !checked.found.is_empty());
+    let told: Vec<_> = broken.map(|checked| format!("{}: {:?}", checked.check.name, checked.found)).collect();
+    (!told.is_empty()).then(|| told.join("; "))
+}
+
 /// A connection behind the store's back.
 pub enum Beside {
     Sqlite(SqliteConnection),

@@ -30,7 +30,11 @@ use super::{
     store::{Fault, WatchedStore},
     world::{Trip, World},
 };
-use crate::support::{database::Database, server::Server, source::Source};
+use crate::support::{
+    database::{Database, unsound},
+    server::Server,
+    source::Source,
+};
 
 /// What the parts of a history share.
 #[derive(Debug)]
@@ -112,6 +116,11 @@ impl Lane {
             http: Http::new(HttpOptions::default(), AllowPrivate::Auto).unwrap(),
             dispatcher: None,
         }
+    }
+
+    /// What does not hold in the store that must hold at every moment.
+    pub async fn unsound(&self) -> Option<String> {
+        unsound(&self.store).await
     }
 
     /// Lives through the history that this seed stands for.
