@@ -20,16 +20,16 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "heads_come_first",
-        holds: "a head names the earliest event of its lane that waits",
+        holds: "a head names the earliest event of its lane that waits, but for events that are sent again",
         advice: "events of this key go out in the wrong order: stop every process until it is understood",
         sql: "SELECT 'the head of ' || head.lane || ' stands at ' || CAST(head.position AS TEXT) || ', and '
                      || CAST(waiting.earliest AS TEXT) || ' comes first' AS found
               FROM outbox_head AS head CROSS JOIN (
                   SELECT destination, job, partition, lane, min(position) AS earliest FROM event
-                  WHERE state = 'pending' GROUP BY destination, job, partition, lane) AS waiting
+                  WHERE state = 'pending' AND redelivery = 0 GROUP BY destination, job, partition, lane) AS waiting
               WHERE waiting.destination = head.destination AND waiting.job = head.job
                 AND waiting.partition = head.partition AND waiting.lane = head.lane
-                AND waiting.earliest <> head.position
+                AND waiting.earliest < head.position
               ORDER BY head.position LIMIT $1",
     },
     Check {

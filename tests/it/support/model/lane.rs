@@ -332,7 +332,7 @@ impl Lane {
     }
 
     async fn leases_run_out(&self) {
-        self.database.tamper("UPDATE job SET lease_until = 0").await;
+        self.database.tamper("UPDATE job SET lease_until = 0 WHERE lease_owner IS NOT NULL").await;
         self.database.tamper("UPDATE outbox_head SET due_at = 0").await;
         self.database.tamper("UPDATE destination SET not_before = NULL").await;
     }
