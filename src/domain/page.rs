@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use super::{
     content::{Hash, content_hash},
     decide::{Decision, Detect, Seen, Stored, decide},
-    event::{Change, ChangeKind, Event, EventSource},
+    event::{Change, ChangeKind, Event, EventSource, SentEvent},
     instant::Instant,
     json,
     json_path::JsonPath,
@@ -98,8 +98,8 @@ pub struct RecordWrite {
     pub key: RecordKey,
     /// The state to store.
     pub state: Stored,
-    /// The hash of the bytes that brought it.
-    pub fingerprint: Hash,
+    /// The hash of the bytes that brought it; `None` where it stays as it was stored.
+    pub fingerprint: Option<Hash>,
     /// The sequence of its last event.
     pub sequence: i64,
 }
@@ -141,10 +141,12 @@ pub fn one_of_each_key(records: &[SeenRecord], is_feed: bool) -> Vec<&SeenRecord
 
 /// Decides the records of a page of `run`, which must hold each key once and be in key order, against the stored
 /// rows of those keys, at `decided_at` by the database's clock. A record whose text cannot be read is an error: the
-/// reader quarantines such before. Without a run nothing is a conflict; see [`Seen::run`].
+/// reader quarantines such before. Without a run nothing is a conflict; see [`Seen::run`]. `sent` are the events that the
+/// page's replay has sent of these keys before.
 pub fn decide_page(
     records: &[&SeenRecord],
     stored: &HashMap<RecordKey, StoredRecord>,
+    sent: &HashMap<RecordKey, Vec<SentEvent>>,
     rules: &PageRules,
     run: Option<RunId>,
     decided_at: Instant,
@@ -172,32 +174,33 @@ pub fn decide_page(
         if decision == Decision::Conflict {
             page.conflict.get_or_insert_with(|| record.key.clone());
         }
-        let Some(state) = state else { continue };
+        let known = before.and_then(|before| before.state.version);
         let mut sequence = before.map_or(0, |before| before.sequence);
-        if let Some(kind) = sent_kind(decision, record, rules) {
-            sequence += 1;
-            page.events.push(Event::new(
-                &rules.source,
-                &Change {
-                    kind,
-                    key: &record.key,
-                    version: state.version,
-                    previous_version: before.and_then(|before| before.state.version),
-                    sequence,
-                    hash: seen.hash,
-                    observed_at: rules.answered_at,
-                    replay: rules.replay.as_ref(),
-                    data: &record.raw,
-                },
-            )?);
-            page.counts.events += 1;
+        let changed = sent_kind(decision, record, rules);
+        if let Some(kind) = changed.or_else(|| restated_kind(decision, record, rules)) {
+            let change = Change {
+                kind,
+                key: &record.key,
+                version: state.as_ref().map_or(record.version.or(known), |state| state.version),
+                previous_version: known,
+                sequence: sequence + 1,
+                hash: seen.hash,
+                observed_at: rules.answered_at,
+                replay: rules.replay.as_ref(),
+                data: &record.raw,
+            };
+            let told = |event: &SentEvent| event.told(&rules.source, &change);
+            if changed.is_some() || !sent.get(&record.key).is_some_and(|sent| sent.iter().any(told)) {
+                page.events.push(Event::new(&rules.source, &change)?);
+                page.counts.events += 1;
+                sequence += 1;
+            }
         }
-        page.writes.push(RecordWrite {
-            key: record.key.clone(),
-            state,
-            fingerprint: record.fingerprint,
-            sequence,
-        });
+        let fingerprint = state.is_some().then_some(record.fingerprint);
+        let is_counted = before.is_some_and(|before| before.sequence < sequence);
+        let unchanged = || before.filter(|_| is_counted).map(|before| before.state.clone());
+        let Some(state) = state.or_else(unchanged) else { continue };
+        page.writes.push(RecordWrite { key: record.key.clone(), state, fingerprint, sequence });
     }
     Ok(page)
 }
@@ -211,6 +214,21 @@ fn sent_kind(decision: Decision, record: &SeenRecord, rules: &PageRules) -> Opti
         (Silence::Baseline(_), _) => kind == ChangeKind::Created,
     };
     (!silent).then_some(kind)
+}
+
+/// The kind of event that a replay which sends all makes of a record that is no change. What was passed over for an
+/// unknown order is not sent: what is stored of it was sent later than its page was asked for. Deletions are sent as
+/// the job sends them.
+fn restated_kind(decision: Decision, record: &SeenRecord, rules: &PageRules) -> Option<ChangeKind> {
+    let resends = rules.replay.as_ref().is_some_and(|replay| replay.resends);
+    if !resends || matches!(decision, Decision::StaleRead | Decision::Conflict) {
+        return None;
+    }
+    let kind = match ChangeKind::of(decision) {
+        _ if record.flagged => ChangeKind::Deleted,
+        changed => changed.unwrap_or(ChangeKind::Updated),
+    };
+    (kind != ChangeKind::Deleted || rules.emit.contains(&kind)).then_some(kind)
 }
 
 #[cfg(test)]
@@ -300,7 +318,7 @@ mod tests {
         let stored = HashMap::from([(RecordKey::from_stored("1".into()), known)]);
         let records = [record("1", Some(2), "{}"), record("2", Some(1), "{}")];
         let page =
-            decide_page(&records.iter().collect::<Vec<_>>(), &stored, &rules(Silence::Never), RUN, NOW)
+            decide_page(&records.iter().collect::<Vec<_>>(), &stored, &HashMap::new(), &rules(Silence::Never), RUN, NOW)
                 .unwrap();
         let sequences: Vec<_> =
             page.events.iter().map(|event| (event.key.as_str(), event.sequence)).collect();
@@ -314,6 +332,7 @@ mod tests {
         let page = decide_page(
             &records.iter().collect::<Vec<_>>(),
             &HashMap::new(),
+            &HashMap::new(),
             &rules(Silence::Baseline(Some(Version(5)))),
             RUN,
             NOW,
@@ -323,6 +342,7 @@ mod tests {
         assert_eq!(page.events.iter().map(|event| event.key.as_str()).collect::<Vec<_>>(), ["2"]);
         let page = decide_page(
             &records.iter().collect::<Vec<_>>(),
+            &HashMap::new(),
             &HashMap::new(),
             &rules(Silence::Baseline(None)),
             RUN,
@@ -335,7 +355,7 @@ mod tests {
     #[test]
     fn kinds_that_are_not_asked_for_are_recorded_only() {
         let rules = PageRules { emit: vec![ChangeKind::Updated], ..rules(Silence::Never) };
-        let page = decide_page(&[&record("1", Some(1), "{}")], &HashMap::new(), &rules, RUN, NOW).unwrap();
+        let page = decide_page(&[&record("1", Some(1), "{}")], &HashMap::new(), &HashMap::new(), &rules, RUN, NOW).unwrap();
         assert_eq!((page.writes.len(), page.events.len(), page.counts.created), (1, 0, 1));
     }
 
@@ -349,10 +369,73 @@ mod tests {
         let records = [record("1", None, "1"), record("2", None, "2")];
         let records: Vec<_> = records.iter().collect();
         let rules = rules(Silence::Never);
-        let page = decide_page(&records, &stored.clone().into(), &rules, RUN, NOW).unwrap();
+        let page = decide_page(&records, &stored.clone().into(), &HashMap::new(), &rules, RUN, NOW).unwrap();
         assert_eq!((page.counts.conflicts, page.writes.len(), page.events.len()), (2, 0, 0));
         assert_eq!(page.conflict.unwrap().as_str(), "1");
-        let page = decide_page(&records, &stored.into(), &rules, None, NOW).unwrap();
+        let page = decide_page(&records, &stored.into(), &HashMap::new(), &rules, None, NOW).unwrap();
         assert_eq!((page.counts.updated, page.events.len(), page.conflict), (2, 2, None));
+    }
+
+    #[test]
+    fn c40_a_replay_that_sends_all_restates_what_is_no_change() {
+        let replay = Replay { task: TaskId(1), uid: "r".into(), resends: true };
+        let rules = PageRules { replay: Some(replay), ..rules(Silence::Never) };
+        let known = |version, content: &str| {
+            let seen = Seen { version: Some(Version(version)), ..seen_of(content) };
+            StoredRecord { state: decide(None, &seen, Detect::Version).1.unwrap(), sequence: 4 }
+        };
+        let stored: HashMap<_, _> = [("same", known(5, "a")), ("newer", known(9, "b"))]
+            .map(|(key, known)| (RecordKey::from_stored(key.into()), known))
+            .into();
+        let flagged = |key, version| SeenRecord { flagged: true, ..record(key, version, "{}") };
+        let page = |records: &[SeenRecord], sent: &HashMap<_, _>, rules: &PageRules| {
+            let records: Vec<_> = records.iter().collect();
+            let page = decide_page(&records, &stored, sent, rules, RUN, NOW).unwrap();
+            let told = |event: &Event| (event.key.as_str().to_owned(), event.kind, event.sequence);
+            (page.events.iter().map(told).collect::<Vec<_>>(), page)
+        };
+        let records =
+            [record("newer", Some(5), "{}"), record("same", Some(5), "{}"), record("unknown", Some(5), "{}")];
+        let (told, decided) = page(&records, &HashMap::new(), &rules);
+        let expected = [
+            ("newer".to_owned(), ChangeKind::Updated, 5),
+            ("same".to_owned(), ChangeKind::Updated, 5),
+            ("unknown".to_owned(), ChangeKind::Created, 1),
+        ];
+        assert_eq!(told, expected);
+        assert_eq!((decided.counts.stale, decided.counts.unchanged, decided.counts.created), (1, 1, 1));
+        let kept = decided.writes.iter().map(|write| (write.state.version, write.sequence, write.fingerprint));
+        let fingerprint = Some(Hash::of(b"{}"));
+        assert_eq!(
+            kept.collect::<Vec<_>>(),
+            [(Some(Version(9)), 5, None), (Some(Version(5)), 5, None), (Some(Version(5)), 1, fingerprint)],
+            "the state stays as it was"
+        );
+
+        // Gone through again after a crash: what was sent is not sent again, whatever it was called then.
+        let sent: HashMap<_, _> = decided
+            .events
+            .iter()
+            .map(|event| {
+                let sent = SentEvent { id: event.id.clone(), kind: event.kind, sequence: event.sequence };
+                (event.key.clone(), vec![sent])
+            })
+            .collect();
+        let (told, again) = page(&records[..2], &sent, &rules);
+        assert!(told.is_empty() && again.writes.is_empty());
+        let (told, _) = page(&[record("newer", Some(6), "{}")], &sent, &rules);
+        assert_eq!(told.len(), 1, "another version is another matter");
+
+        let gone = [flagged("newer", Some(5)), flagged("unknown", Some(5))];
+        let (told, _) = page(&gone, &HashMap::new(), &rules);
+        assert!(told.len() == 2 && told.iter().all(|(_, kind, _)| *kind == ChangeKind::Deleted), "{told:?}");
+        let no_deletions = PageRules { emit: vec![ChangeKind::Created], ..rules.clone() };
+        assert!(page(&gone, &HashMap::new(), &no_deletions).0.is_empty());
+        assert_eq!(page(&records, &HashMap::new(), &no_deletions).0.len(), 3);
+
+        // Content of which nobody knows whether it is the older one.
+        let slow = PageRules { asked_at: Instant::from_seconds(-1), detect: Detect::Content, ..rules };
+        let (told, decided) = page(&[record("same", Some(5), "[]")], &HashMap::new(), &slow);
+        assert!(told.is_empty() && decided.stale_reads == 1);
     }
 }

@@ -164,6 +164,9 @@ impl<'a> Walk<'a> {
             PageReader::new(Arc::clone(self.job), http.clone(), Arc::clone(limits), Arc::clone(clock))
                 .with_tokens(Arc::clone(tokens))
                 .with_tag(progress.page_tag.clone());
+        if let Errand::Task(task) = self.errand {
+            reader = reader.giving_way(&format!("task {}", task.uid), task.plan.rate);
+        }
         let mut sync = SyncWalk::begin(self, progress, &mut reader).await?;
         let Outset { steps, length, fixed, mut seen, mut page } = outset;
         let source = event_source(self.job, self.row);

@@ -135,6 +135,9 @@ pub trait Store: Debug + Send + Sync {
     /// Ends a task; whoever works on it can write nothing more. `false` where it has ended already.
     async fn cancel_task(&self, task: TaskId) -> Result<bool, StoreError>;
 
+    /// The open tasks that nobody works on, the oldest first, with their jobs' names.
+    async fn waiting_tasks(&self) -> Result<Vec<(TaskId, String)>, StoreError>;
+
     /// What a person sees of a task.
     async fn task(&self, task: TaskId) -> Result<Option<TaskView>, StoreError>;
 

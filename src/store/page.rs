@@ -56,11 +56,16 @@ pub(super) async fn decide<DB: Dialect>(
         return Ok(PageOutcome::default());
     }
     let mut records = one_of_each_key(&page.records, page.rules.is_feed);
-    let stored = lock_differing::<DB>(db, lease, &records).await?;
+    let resends = page.rules.replay.as_ref().filter(|replay| replay.resends);
+    let stored = lock_differing::<DB>(db, lease, &records, resends.is_some()).await?;
     records.retain(|record| stored.contains_key(&record.key));
     let known = stored.into_iter().filter_map(|(key, record)| Some((key, record?))).collect();
+    let sent = match resends {
+        Some(replay) => outbox::sent_by::<DB>(db, replay.task, &records).await?,
+        None => HashMap::new(),
+    };
 
-    let decision = decide_page(&records, &known, &page.rules, run, account::now::<DB>(db).await?)?;
+    let decision = decide_page(&records, &known, &sent, &page.rules, run, account::now::<DB>(db).await?)?;
     write_records::<DB>(db, lease, &decision.writes).await?;
     outbox::insert::<DB>(db, lease.job, page, &decision.events).await?;
     quarantine::remove_read::<DB>(db, lease.job, &records).await?;
@@ -69,7 +74,8 @@ pub(super) async fn decide<DB: Dialect>(
     Ok(PageOutcome { counts, conflict: decision.conflict, stale_reads: decision.stale_reads })
 }
 
-/// The rows that have to be decided, locked; without a state where the key was not known before.
+/// The rows that have to be decided, locked; without a state where the key was not known before. Where the page is
+/// `whole`, those whose bytes are known are among them.
 ///
 /// An unknown key gets a placeholder row, which only this transaction sees: with it there is a row to
 /// lock, and of two transactions that meet a key first at one moment the second waits here and then finds
@@ -79,6 +85,7 @@ async fn lock_differing<DB: Dialect>(
     db: &mut DB::Connection,
     lease: &JobLease,
     records: &[&SeenRecord],
+    whole: bool,
 ) -> Result<HashMap<RecordKey, Option<StoredRecord>>, StoreError> {
     #[derive(Serialize)]
     struct Sighting<'a> {
@@ -107,7 +114,7 @@ async fn lock_differing<DB: Dialect>(
                 record.versionless, record.answered_at, record.hash_run, record.sequence
          FROM {each}($3{json}) AS seen CROSS JOIN record
          WHERE record.job = $1 AND record.partition = $2 AND record.key = seen.value ->> 'key'
-           AND (record.fingerprint IS NULL
+           AND ($4 OR record.fingerprint IS NULL
                 OR record.fingerprint <> {unhex}(seen.value ->> 'fingerprint'{hex})
                 OR record.deleted IS NOT NULL OR record.provisional)
          ORDER BY record.key {for_update}",
@@ -115,6 +122,7 @@ async fn lock_differing<DB: Dialect>(
     .bind(lease.job.0)
     .text(WHOLE)
     .bind(page)
+    .bind(whole)
     .all(db)
     .await?;
     rows.iter().map(rows::record::<DB>).collect()
@@ -130,7 +138,7 @@ async fn write_records<DB: Dialect>(
         key: &'a str,
         version: Option<i64>,
         hash: String,
-        fingerprint: String,
+        fingerprint: Option<String>,
         deleted: Option<&'static str>,
         provisional: bool,
         versionless: bool,
@@ -145,7 +153,7 @@ async fn write_records<DB: Dialect>(
         key: write.key.as_str(),
         version: write.state.version.map(|version| version.0),
         hash: write.state.hash.hex(),
-        fingerprint: write.fingerprint.hex(),
+        fingerprint: write.fingerprint.map(|fingerprint| fingerprint.hex()),
         deleted: write.state.deleted.map(rows::deletion_name),
         provisional: write.state.provisional,
         versionless: write.state.versionless,
@@ -163,10 +171,12 @@ async fn write_records<DB: Dialect>(
                 CAST(new.value ->> 'hash_run' AS BIGINT), CAST(new.value ->> 'sequence' AS BIGINT), {now}, {now}
          FROM {each}($3{json}) AS new WHERE TRUE
          ON CONFLICT (job, partition, key) DO UPDATE SET
-            version = excluded.version, hash = excluded.hash, fingerprint = excluded.fingerprint,
+            version = excluded.version, hash = excluded.hash,
+            fingerprint = COALESCE(excluded.fingerprint, record.fingerprint),
             deleted = excluded.deleted, provisional = excluded.provisional,
             versionless = excluded.versionless, answered_at = excluded.answered_at,
-            hash_run = excluded.hash_run, sequence = excluded.sequence, changed_at = excluded.changed_at",
+            hash_run = excluded.hash_run, sequence = excluded.sequence,
+            changed_at = CASE WHEN excluded.fingerprint IS NULL THEN record.changed_at ELSE excluded.changed_at END",
     )
     .bind(lease.job.0)
     .text(WHOLE)

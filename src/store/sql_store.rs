@@ -230,6 +230,10 @@ impl<DB: Dialect> Store for SqlStore<DB> {
         self.write(task, |db, task| Box::pin(task::cancel::<DB>(db, *task))).await
     }
 
+    async fn waiting_tasks(&self) -> Result<Vec<(TaskId, String)>, StoreError> {
+        task::waiting::<DB>(&mut *self.reader().await?).await
+    }
+
     async fn task(&self, task: TaskId) -> Result<Option<TaskView>, StoreError> {
         let mut views = task::views::<DB>(&mut *self.reader().await?, Some(task), false, 1).await?;
         Ok(views.pop())

@@ -244,6 +244,21 @@ pub(super) async fn finish<DB: Dialect>(
     Ok(())
 }
 
+/// The open tasks that nobody works on, the oldest first, with their jobs' names.
+pub(super) async fn waiting<DB: Dialect>(
+    db: &mut DB::Connection,
+) -> Result<Vec<(TaskId, String)>, StoreError> {
+    let rows = sql::<DB>(
+        "SELECT task.id, job.name FROM task JOIN job ON job.id = task.job
+         WHERE task.state = 'open' AND (task.lease_owner IS NULL OR task.lease_until <= {now}) ORDER BY task.id",
+    )
+    .all(db)
+    .await?;
+    rows.iter()
+        .map(|row| Ok((TaskId(rows::get::<DB, _>(row, "id")?), rows::get::<DB, _>(row, "name")?)))
+        .collect()
+}
+
 /// What a person sees of tasks, newest last: of one, or of the newest `limit`.
 pub(super) async fn views<DB: Dialect>(
     db: &mut DB::Connection,

@@ -225,6 +225,7 @@ watched! {
     open_task(job: JobId, kind: TaskKind, plan: &Plan) -> Opened;
     lease_task(task: TaskId, owner: &str, ttl: Duration) -> Option<JobLease>;
     cancel_task(task: TaskId) -> bool;
+    waiting_tasks() -> Vec<(TaskId, String)>;
     task(task: TaskId) -> Option<TaskView>;
     tasks(only_open: bool, limit: u32) -> Vec<TaskView>;
     destinations() -> Vec<DestinationView>;
