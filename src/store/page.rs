@@ -32,16 +32,33 @@ pub(super) async fn commit<DB: Dialect>(
 ) -> Result<PageOutcome, StoreError> {
     job::hold::<DB>(db, lease).await?;
     let decided = decide::<DB>(db, lease, page, Some(page.run)).await?;
-    let counts = Counts {
-        quarantined: page.quarantined.len() as u64,
-        skipped: page.skipped,
-        records: (page.records.len() + page.quarantined.len()) as u64 + page.skipped,
-        ..decided.counts
-    };
+    let counts = whole_counts(page, &decided);
     quarantine::insert::<DB>(db, lease, page).await?;
     run::count_page::<DB>(db, lease, page.run, page.number, page.requests, &counts).await?;
     run::keep_bookmark::<DB>(db, lease, page.bookmark.as_ref(), page.is_unmodified).await?;
     Ok(PageOutcome { counts, ..decided })
+}
+
+/// What committing a page would answer. The transaction must be undone.
+pub(super) async fn preview<DB: Dialect>(
+    db: &mut DB::Connection,
+    name: &str,
+    page: &PageCommit,
+) -> Result<PageOutcome, StoreError> {
+    let job = job::register::<DB>(db, name, None).await?.id;
+    // Nothing stays, so that it does not matter who holds the job.
+    let nobody = JobLease { job, task: None, owner: String::new(), epoch: 0 };
+    let decided = decide::<DB>(db, &nobody, page, None).await?;
+    Ok(PageOutcome { counts: whole_counts(page, &decided), ..decided })
+}
+
+fn whole_counts(page: &PageCommit, decided: &PageOutcome) -> Counts {
+    Counts {
+        quarantined: page.quarantined.len() as u64,
+        skipped: page.skipped,
+        records: (page.records.len() + page.quarantined.len()) as u64 + page.skipped,
+        ..decided.counts
+    }
 }
 
 /// Decides the records of a page, of `run` where one has just read it, and writes what follows. The job's row must be

@@ -304,11 +304,11 @@ async fn a_live_request_waits_for_no_replay_but_the_one_that_has_just_gone() {
 #[tokio::test]
 async fn a_replay_takes_every_cell_that_nobody_live_waits_for() {
     let limits = Arc::new(Limits::new(Arc::new(crate::limit::SystemClock)));
-    let live = account("a", 50, SECOND);
+    let live = Arc::new(account("a", 50, SECOND));
     let stop = Arc::new(tokio::sync::Notify::new());
     // A live job that asks again as soon as it was answered, and leaves one cell of two free.
     let asking = tokio::spawn({
-        let (limits, live, stop) = (Arc::clone(&limits), live.clone(), Arc::clone(&stop));
+        let (limits, live, stop) = (Arc::clone(&limits), Arc::clone(&live), Arc::clone(&stop));
         async move {
             loop {
                 admit(&limits, &live).await.unwrap();
@@ -329,19 +329,20 @@ async fn a_replay_takes_every_cell_that_nobody_live_waits_for() {
 #[tokio::test]
 async fn a_live_request_that_waits_for_its_stream_keeps_no_replay_of_another_one() {
     let limits = Arc::new(Limits::new(Arc::new(crate::limit::SystemClock)));
-    let (stream, whole) = (account("a/s", 1, 60 * SECOND), account("a", 0, SECOND));
-    limits.admit(Precedence::Live, &[Ask::from(&stream), Ask::from(&whole)]).await.unwrap();
+    let (stream, whole) =
+        (Arc::new(account("a/s", 1, 60 * SECOND)), Arc::new(account("a", 0, SECOND)));
+    limits.admit(Precedence::Live, &[Ask::from(&*stream), Ask::from(&*whole)]).await.unwrap();
     let slow = tokio::spawn({
-        let (limits, stream, whole) = (Arc::clone(&limits), stream.clone(), whole.clone());
-        async move { limits.admit(Precedence::Live, &[Ask::from(&stream), Ask::from(&whole)]).await }
+        let (limits, stream, whole) = (Arc::clone(&limits), Arc::clone(&stream), Arc::clone(&whole));
+        async move { limits.admit(Precedence::Live, &[Ask::from(&*stream), Ask::from(&*whole)]).await }
     });
     tokio::task::yield_now().await;
     assert!(limits.bucket("a/s").has_live());
     admit_replay(&limits, &whole).await.unwrap();
     // And a replay of the slow stream, which waits for the live one, holds up none of another stream.
     let behind = tokio::spawn({
-        let (limits, whole) = (Arc::clone(&limits), whole.clone());
-        async move { limits.admit(Precedence::Replay, &[Ask::from(&stream), Ask::from(&whole)]).await }
+        let (limits, whole) = (Arc::clone(&limits), Arc::clone(&whole));
+        async move { limits.admit(Precedence::Replay, &[Ask::from(&*stream), Ask::from(&*whole)]).await }
     });
     tokio::task::yield_now().await;
     admit_replay(&limits, &whole).await.unwrap();

@@ -227,7 +227,7 @@ watched! {
     cancel_task(task: TaskId) -> bool;
     waiting_tasks() -> Vec<(TaskId, String)>;
     task(task: TaskId) -> Option<TaskView>;
-    tasks(only_open: bool, limit: u32) -> Vec<TaskView>;
+    tasks(kind: Option<TaskKind>, only_open: bool, limit: u32) -> Vec<TaskView>;
     destinations() -> Vec<DestinationView>;
     next_due(destination: &str, linger: Duration) -> Option<Duration>;
     hold_account(account: &str, until: Instant, reason: &str) -> ();
