@@ -11,8 +11,8 @@ impl VersionFormat {
     pub fn typed(&self, text: &str, zone: Option<&TimeZone>) -> Option<Version> {
         let text = Value::from(text.trim());
         let zone = zone.cloned().unwrap_or(TimeZone::UTC);
-        let read = |format: &Self| format.read(&text, Some(&zone)).ok().flatten();
-        if self.is_time() { read(&Self::Date).or_else(|| read(&Self::Iso8601)) } else { read(self) }
+        let format = if self.is_time() { &Self::Iso8601 } else { self };
+        format.read(&text, Some(&zone)).ok().flatten()
     }
 
     /// How such a version is typed.
@@ -36,7 +36,7 @@ mod tests {
         let cases = [
             (&auto, "2026-07-01", None, Some(r#""2026-07-01T00:00:00Z""#)),
             (&auto, "2026-07-01", Some(&zagreb), Some(r#""2026-06-30T22:00:00Z""#)),
-            (&epoch, " 2026-07-01T02:00:00+02:00 ", None, Some(r#""2026-07-01T00:00:00Z""#)),
+            (&epoch, " 2026-07-01T03:00:00+02:00 ", None, Some(r#""2026-07-01T01:00:00Z""#)),
             (&epoch, "2026-07-01T02:00", Some(&zagreb), Some(r#""2026-07-01T00:00:00Z""#)),
             (&epoch, "2026-07-01 02:00", None, Some(r#""2026-07-01T02:00:00Z""#)),
             (&auto, "1704067200", None, None),
@@ -48,7 +48,6 @@ mod tests {
         ];
         for (format, text, zone, expected) in cases {
             let version = format.typed(text, zone).map(|version| format.show(version).to_string());
-            let version = version.map(|shown| shown.replace("1.500000", "1.5"));
             assert_eq!(version.as_deref(), expected, "{text:?}");
         }
     }

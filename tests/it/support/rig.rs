@@ -189,6 +189,11 @@ jobs:
         std::fs::write(path, text).unwrap();
     }
 
+    /// Where such a file stands.
+    pub fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).display().to_string()
+    }
+
     fn jobs_file(&self) -> PathBuf {
         self.folder.path().join("jobs.yaml")
     }
@@ -258,6 +263,7 @@ jobs:
     /// What a crash leaves behind runs out: leases of jobs and of events.
     pub async fn leases_run_out(&self) {
         self.database.tamper("UPDATE job SET lease_until = 0").await;
+        self.database.tamper("UPDATE task SET lease_until = 0").await;
         self.database.tamper("UPDATE outbox_head SET due_at = 0").await;
         self.database.tamper("UPDATE destination SET not_before = NULL").await;
     }
