@@ -17,12 +17,12 @@ use crate::{
 /// How long a running worker has to take a replay up: it looks once a second.
 const PICK_UP: Duration = Duration::from_secs(3);
 /// How often the store is asked how far it has come.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// So many looks at a replay that nobody works on, and nobody has worked on any more: longer than any pause between two of its
 /// runs.
-const MOST_IDLE_LOOKS: u32 = 1_500;
+const MOST_IDLE_LOOKS: u32 = 750;
 /// So many looks at the events of a replay that has ended, while its worker delivers them.
-const MOST_LAST_LOOKS: u32 = 20;
+const MOST_LAST_LOOKS: u32 = 10;
 
 /// Is told how far a replay has come.
 pub type Told<'a> = &'a (dyn Fn(&TaskView) + Send + Sync);
@@ -44,12 +44,12 @@ pub struct Replayed {
 #[derive(Debug)]
 pub enum By {
     /// This command, for one run.
-    Command(RunReport),
+    Command(Box<RunReport>),
     /// A running worker, whose work the command has watched to its end.
     Worker,
     /// A running worker, whose work goes on.
     WorkerStill,
-    /// Workers that are there no more.
+    /// Nobody, or workers that are there no more.
     Nobody,
 }
 
@@ -104,7 +104,7 @@ impl App {
         };
         let task = self.task(id).await?;
         told(&task);
-        Ok(Some(Replayed { task, by: By::Command(report), delivery_error, store_error }))
+        Ok(Some(Replayed { task, by: By::Command(Box::new(report)), delivery_error, store_error }))
     }
 
     /// Waits until somebody works on a replay or it has ended.
@@ -114,24 +114,30 @@ impl App {
             if task.worker.is_some() || task.state != TaskState::Open {
                 return Ok(());
             }
-            tokio::time::sleep(LOOK_EVERY / 5).await;
+            tokio::time::sleep(LOOK_EVERY / 10).await;
         }
     }
 
     /// Watches a replay to its end, for as long as somebody works on it.
     async fn watch(&self, id: TaskId, told: Told<'_>, stop: &CancellationToken) -> Result<Replayed> {
         let replayed = |task, by| Replayed { task, by, delivery_error: None, store_error: None };
-        let (mut idle, mut last) = (0, 0);
+        let (mut idle, mut last, mut had_worker) = (0, 0, false);
         loop {
             let task = self.task(id).await?;
             told(&task);
             idle = if task.worker.is_some() { 0 } else { idle + 1 };
+            had_worker |= task.worker.is_some();
             let has_ended = task.state != TaskState::Open;
             last += u32::from(has_ended);
             if has_ended && (task.pending == 0 || last > MOST_LAST_LOOKS) {
                 return Ok(replayed(task, By::Worker));
             } else if stop.is_cancelled() {
-                return Ok(replayed(task, if has_ended { By::Worker } else { By::WorkerStill }));
+                let by = match (has_ended, had_worker) {
+                    (true, _) => By::Worker,
+                    (false, true) => By::WorkerStill,
+                    (false, false) => By::Nobody,
+                };
+                return Ok(replayed(task, by));
             } else if !has_ended && idle > MOST_IDLE_LOOKS {
                 return Ok(replayed(task, By::Nobody));
             }

@@ -58,7 +58,9 @@ impl Redeliver {
             let state = EventState::from_name(&self.state).into_iter().collect();
             let filter = Filter { state, job, destination, key, reason: None, since: self.from };
             if self.job.is_none() && self.destination.is_none() && self.key.is_none() && self.from.is_none() {
-                return Err(bad_input("name events, or say which: `--job JOB`, `--from 2h`, `--key KEY`, `--destination NAME`"));
+                return Err(bad_input(
+                    "name events, or say which: `--job JOB`, `--from 2h`, `--key KEY`, `--destination NAME`",
+                ));
             }
             let filter = filter.checked_until(&app, self.to).await?;
             let events = app.store.events(&filter, u32::MAX).await?;

@@ -73,7 +73,18 @@ async fn list(session: &Session, app: &App, limit: u32) -> anyhow::Result<Exit> 
             return "no replay was asked for; `onlynew replay JOB` asks for one".to_owned();
         }
         table::table(
-            ["replay", "job", "state", "window", "emit", "pages", "records", "events", "waiting", "asked for"],
+            [
+                "replay",
+                "job",
+                "state",
+                "window",
+                "emit",
+                "pages",
+                "records",
+                "events",
+                "waiting",
+                "asked for",
+            ],
             tasks.iter().map(|task| {
                 [
                     task.id.0.to_string(),
@@ -195,7 +206,9 @@ pub(super) fn in_a_line(app: &App, task: &TaskView) -> String {
     let window = Window::of(&task.plan, job_of(app, task)).text();
     let then = match (task.state, &task.worker) {
         (TaskState::Open, Some(_)) => String::new(),
-        _ => format!("; `onlynew replays resume {id}` goes on with it, `onlynew replays cancel {id}` gives it up"),
+        _ => format!(
+            "; `onlynew replays resume {id}` goes on with it, `onlynew replays cancel {id}` gives it up"
+        ),
     };
     format!("{}: replay {id} ({window}) is {}{reason}{then}", task.job, state_of(task))
 }

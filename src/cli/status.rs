@@ -22,8 +22,10 @@ pub(super) async fn run(session: &Session) -> anyhow::Result<Exit> {
     app.store.close().await;
     let jobs: Vec<Value> = rows.iter().map(Row::json).collect();
     let told: Vec<Value> = destinations.iter().map(Known::json).collect();
-    let replayed: Vec<Value> =
-        open.iter().map(|task| replay::answer::told(task, app.config.jobs.get(&task.job).map(AsRef::as_ref))).collect();
+    let replayed: Vec<Value> = open
+        .iter()
+        .map(|task| replay::answer::told(task, app.config.jobs.get(&task.job).map(AsRef::as_ref)))
+        .collect();
     session.answer(&json!({"jobs": jobs, "destinations": told, "replays": replayed}), || {
         let jobs = table::table(
             ["job", "last run", "status", "complete through", "lag", "pending", "dead", "next run"],

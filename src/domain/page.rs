@@ -317,9 +317,15 @@ mod tests {
         };
         let stored = HashMap::from([(RecordKey::from_stored("1".into()), known)]);
         let records = [record("1", Some(2), "{}"), record("2", Some(1), "{}")];
-        let page =
-            decide_page(&records.iter().collect::<Vec<_>>(), &stored, &HashMap::new(), &rules(Silence::Never), RUN, NOW)
-                .unwrap();
+        let page = decide_page(
+            &records.iter().collect::<Vec<_>>(),
+            &stored,
+            &HashMap::new(),
+            &rules(Silence::Never),
+            RUN,
+            NOW,
+        )
+        .unwrap();
         let sequences: Vec<_> =
             page.events.iter().map(|event| (event.key.as_str(), event.sequence)).collect();
         assert_eq!(sequences, [("1", 8), ("2", 1)]);
@@ -355,7 +361,9 @@ mod tests {
     #[test]
     fn kinds_that_are_not_asked_for_are_recorded_only() {
         let rules = PageRules { emit: vec![ChangeKind::Updated], ..rules(Silence::Never) };
-        let page = decide_page(&[&record("1", Some(1), "{}")], &HashMap::new(), &HashMap::new(), &rules, RUN, NOW).unwrap();
+        let page =
+            decide_page(&[&record("1", Some(1), "{}")], &HashMap::new(), &HashMap::new(), &rules, RUN, NOW)
+                .unwrap();
         assert_eq!((page.writes.len(), page.events.len(), page.counts.created), (1, 0, 1));
     }
 
@@ -404,7 +412,8 @@ mod tests {
         ];
         assert_eq!(told, expected);
         assert_eq!((decided.counts.stale, decided.counts.unchanged, decided.counts.created), (1, 1, 1));
-        let kept = decided.writes.iter().map(|write| (write.state.version, write.sequence, write.fingerprint));
+        let kept =
+            decided.writes.iter().map(|write| (write.state.version, write.sequence, write.fingerprint));
         let fingerprint = Some(Hash::of(b"{}"));
         assert_eq!(
             kept.collect::<Vec<_>>(),

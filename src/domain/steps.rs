@@ -69,9 +69,8 @@ impl Steps {
         length: Option<Duration>,
     ) -> u64 {
         let whole = from.zip(until).filter(|_| rule.is_time);
-        let whole = whole.and_then(|(Version(from), Version(until))| {
-            u64::try_from(until.saturating_sub(from)).ok()
-        });
+        let whole =
+            whole.and_then(|(Version(from), Version(until))| u64::try_from(until.saturating_sub(from)).ok());
         let length = length.map(|length| micros_of(length).max(1).unsigned_abs());
         whole.zip(length).map_or(1, |(whole, length)| whole.div_ceil(length).max(1))
     }

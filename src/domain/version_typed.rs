@@ -44,7 +44,7 @@ mod tests {
             (&auto, "", None, None),
             (&integer, "42", None, Some("42")),
             (&integer, "2026-07-01", None, None),
-            (&VersionFormat::Decimal, "1.5", None, Some(r#""1.5""#)),
+            (&VersionFormat::Decimal, "1.5", None, Some(r#""1.500000""#)),
         ];
         for (format, text, zone, expected) in cases {
             let version = format.typed(text, zone).map(|version| format.show(version).to_string());

@@ -10,9 +10,7 @@ use std::{
 use super::report::RunReport;
 use crate::{
     domain::{page::SeenRecord, version::Version},
-    store::{
-        JobLease, NewRun, PageCommit, PageOutcome, Progress, RunEnd, RunId, Store, StoreError,
-    },
+    store::{JobLease, NewRun, PageCommit, PageOutcome, Progress, RunEnd, RunId, Store, StoreError},
 };
 
 /// Where a walk writes down what it does.

@@ -78,7 +78,11 @@ impl Tasks {
         while self.runs.join_next().await.is_some() {}
     }
 
-    fn take_in(&mut self, ended: Result<(Id, Result<Option<RunReport>, StoreError>), JoinError>, now: Instant) {
+    fn take_in(
+        &mut self,
+        ended: Result<(Id, Result<Option<RunReport>, StoreError>), JoinError>,
+        now: Instant,
+    ) {
         let (id, came_further) = match ended {
             Ok((id, Ok(report))) => (id, report.is_some_and(|report| report.pages > 0)),
             Ok((id, Err(error))) => {

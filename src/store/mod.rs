@@ -146,7 +146,12 @@ pub trait Store: Debug + Send + Sync {
     async fn task(&self, task: TaskId) -> Result<Option<TaskView>, StoreError>;
 
     /// What a person sees of the newest `limit` tasks of a kind, or of those that are open, newest last.
-    async fn tasks(&self, kind: Option<TaskKind>, only_open: bool, limit: u32) -> Result<Vec<TaskView>, StoreError>;
+    async fn tasks(
+        &self,
+        kind: Option<TaskKind>,
+        only_open: bool,
+        limit: u32,
+    ) -> Result<Vec<TaskView>, StoreError>;
 
     /// Turns the waiting events of a job over to the destination that it names now; returns how many were
     /// not there yet. What is being sent is settled where it is.

@@ -138,6 +138,7 @@ fn sqlite_migrations() -> Migrator {
         migration(8, "redelivery", include_str!("../../migrations/sqlite/0008_redelivery.sql")),
         migration(9, "message", include_str!("../../migrations/sqlite/0009_message.sql")),
         migration(13, "task", include_str!("../../migrations/sqlite/0013_task.sql")),
+        migration(14, "replay_events", include_str!("../../migrations/sqlite/0014_replay_events.sql")),
     ])
 }
 
@@ -153,6 +154,7 @@ fn postgres_migrations() -> Migrator {
         migration(8, "redelivery", include_str!("../../migrations/postgres/0008_redelivery.sql")),
         migration(9, "message", include_str!("../../migrations/postgres/0009_message.sql")),
         migration(13, "task", include_str!("../../migrations/postgres/0013_task.sql")),
+        migration(14, "replay_events", include_str!("../../migrations/postgres/0014_replay_events.sql")),
     ])
 }
 

@@ -18,6 +18,7 @@ use super::{
     run::{self, WHOLE},
 };
 use crate::domain::{
+    content::Hash,
     key::RecordKey,
     page::{RecordWrite, SeenRecord, StoredRecord, decide_page, one_of_each_key},
     run::Counts,
@@ -170,7 +171,7 @@ async fn write_records<DB: Dialect>(
         key: write.key.as_str(),
         version: write.state.version.map(|version| version.0),
         hash: write.state.hash.hex(),
-        fingerprint: write.fingerprint.map(|fingerprint| fingerprint.hex()),
+        fingerprint: write.fingerprint.map(Hash::hex),
         deleted: write.state.deleted.map(rows::deletion_name),
         provisional: write.state.provisional,
         versionless: write.state.versionless,

@@ -58,12 +58,7 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     /// The same, where what was done may also be undone again once it is known.
-    async fn transact<I, T>(
-        &self,
-        input: I,
-        outcome: Outcome,
-        work: Work<DB, I, T>,
-    ) -> Result<T, StoreError>
+    async fn transact<I, T>(&self, input: I, outcome: Outcome, work: Work<DB, I, T>) -> Result<T, StoreError>
     where
         I: Send + Sync + 'static,
         T: Send + 'static,

@@ -248,9 +248,10 @@ pub(super) async fn finish<DB: Dialect>(
 pub(super) async fn waiting<DB: Dialect>(
     db: &mut DB::Connection,
 ) -> Result<Vec<(TaskId, String)>, StoreError> {
+    // The sign keeps SQLite to the index of open tasks.
     let rows = sql::<DB>(
         "SELECT task.id, job.name FROM task JOIN job ON job.id = task.job
-         WHERE task.state = 'open' AND (task.lease_owner IS NULL OR task.lease_until <= {now}) ORDER BY task.id",
+         WHERE task.state = 'open' AND (task.lease_owner IS NULL OR task.lease_until <= {now}) ORDER BY +task.id",
     )
     .all(db)
     .await?;

@@ -27,12 +27,12 @@ use crate::{
     },
 };
 
-fn version(at: &str) -> Option<Version> {
-    Some(Version(at.parse::<Instant>().unwrap().micros()))
+fn version(at: &str) -> Version {
+    Version(at.parse::<Instant>().unwrap().micros())
 }
 
 fn plan(from: &str, to: &str) -> Plan {
-    Plan { from: version(from), to: version(to), ..Plan::default() }
+    Plan { from: Some(version(from)), to: Some(version(to)), ..Plan::default() }
 }
 
 /// One run of the replay of this plan, in this process.
@@ -70,10 +70,6 @@ fn sent_since(rig: &Rig, before: usize) -> Vec<(String, String, String, Option<S
         .collect();
     sent.sort();
     sent
-}
-
-fn keys_of(sent: &[(String, String, String, Option<String>)]) -> Vec<&str> {
-    sent.iter().map(|(key, ..)| key.as_str()).collect()
 }
 
 /// Every row of every table, as texts.
@@ -137,7 +133,8 @@ async fn c40_a_replay_sends_what_was_missed_and_moves_nothing_of_the_live_job(da
 async fn c40_a_replay_of_all_sends_each_row_and_overwrites_nothing(database: Database) {
     let rig = c40(database, "").await;
     let all = Plan { resend: Resend::All, ..first_of_2024() };
-    let record = "SELECT CAST(version AS TEXT) || ' ' || CAST(changed_at AS TEXT) || ' ' || CAST(sequence AS TEXT)
+    let record =
+        "SELECT CAST(version AS TEXT) || ' ' || CAST(changed_at AS TEXT) || ' ' || CAST(sequence AS TEXT)
                   FROM record WHERE key = '2'";
     let stood = rig.database.texts(record).await[0].clone();
     let first = replay(&rig, &all).await.task;
@@ -271,7 +268,11 @@ async fn c40_a_replay_that_meets_its_page_cap_is_never_complete(database: Databa
     assert_eq!((&told["replays"][0]["replay"], &told["replays"][0]["state"]), (&json!(1), &json!("failed")));
     rig.configure(Job { pagination: "{type: cursor, token_path: $.next, max_pages: 9}", ..job });
     let task = replay(&rig, &of_ten).await.task;
-    assert_eq!((task.id.0, task.state, task.runs, task.counts.created), (1, TaskState::Done, 7, 5), "{task:?}");
+    assert_eq!(
+        (task.id.0, task.state, task.runs, task.counts.created),
+        (1, TaskState::Done, 7, 5),
+        "{task:?}"
+    );
     assert_eq!(rig.sent_keys(), ["1", "2", "3", "4", "5"]);
 }
 
@@ -309,9 +310,7 @@ async fn c05_a_change_under_an_old_version_is_found_by_a_replay(database: Databa
 }
 
 async fn c25_a_replay_never_sends_an_older_version_after_a_newer_one(database: Database) {
-    let row = |second, content| {
-        json!({"id": 5, "updated_at": format!("2026-09-21T10:02:0{second}Z"), "content": content})
-    };
+    let row = |second, content| json!({"id": 5, "updated_at": format!("2026-09-21T10:02:0{second}Z"), "content": content});
     for (detect, expected) in [("version", 0), ("either", 1)] {
         let database = if database.url().starts_with("sqlite") {
             Database::sqlite()
@@ -320,10 +319,9 @@ async fn c25_a_replay_never_sends_an_older_version_after_a_newer_one(database: D
         };
         let rest = format!("changes: {{detect: {detect}}}");
         let job = Job { rest: &rest, ..Job::default() };
-        let rig = Rig::new(database, job, move |asked| {
-            page_of_values(&[row(2, "b"), row(1, "a")], asked, 10)
-        })
-        .await;
+        let rig =
+            Rig::new(database, job, move |asked| page_of_values(&[row(2, "b"), row(1, "a")], asked, 10))
+                .await;
         assert_eq!(rig.sync().await.report.counts.events, 1);
         rig.source.now_answers(move |asked| page_of_values(&[row(1, "a")], asked, 10));
         let day = plan("2026-09-21T00:00:00Z", "2026-09-22T00:00:00Z");
@@ -331,7 +329,8 @@ async fn c25_a_replay_never_sends_an_older_version_after_a_newer_one(database: D
         assert_eq!((task.counts.stale, task.counts.events), (1, 0));
         rig.source.now_answers(move |asked| page_of_values(&[row(2, "c")], asked, 10));
         assert_eq!(replay(&rig, &day).await.task.counts.events, expected, "{detect}");
-        let versions: Vec<_> = rig.receiver.asked().iter().map(|asked| asked.json()["version"].clone()).collect();
+        let versions: Vec<_> =
+            rig.receiver.asked().iter().map(|asked| asked.json()["version"].clone()).collect();
         assert!(versions.iter().all(|version| *version == "2026-09-21T10:02:02Z"), "{versions:?}");
     }
 }
@@ -363,7 +362,11 @@ async fn c37_a_replay_beside_the_running_job_is_taken_up_and_never_dropped(datab
     let app = rig.real_time_app().await;
     run_app_until(app, async {
         let (code, line, errors) = rig.command(&[&OF_TEN[..], &["--json"]].concat()).await;
-        assert_eq!((code, &line["state"], &line["worked_by"]), (0, &json!("done"), &json!("worker")), "{line} {errors}");
+        assert_eq!(
+            (code, &line["state"], &line["worked_by"]),
+            (0, &json!("done"), &json!("worker")),
+            "{line} {errors}"
+        );
         assert_eq!((&line["created"], &line["delivered"]), (&json!(5), &json!(5)), "{line}");
     })
     .await;

@@ -17,7 +17,7 @@ const ROWS: [(u32, &str); 2] = [(1, "2026-09-21T10:00:00Z"), (2, "2026-09-21T10:
 async fn refused(rig: &Rig, arguments: &[&str]) -> String {
     let (code, line, errors) = rig.command(&[arguments, &["--json"]].concat()).await;
     assert_eq!(code, 2, "{arguments:?}: {line} {errors}");
-    line["error"].as_str().map_or(errors, str::to_owned)
+    line["error"].as_str().map_or(format!("{line} {errors}"), str::to_owned)
 }
 
 async fn what_cannot_be_replayed_is_refused_with_a_reason(database: Database) {
@@ -36,14 +36,15 @@ async fn what_cannot_be_replayed_is_refused_with_a_reason(database: Database) {
         let told = refused(&rig, arguments).await;
         assert!(told.contains(expected), "{arguments:?}: {told}");
     }
-    rig.configure(Job { source: "", query: "{}", ..Job::default() });
+    rig.configure(Job { source: "", query: "{}", pagination: "{type: none}", ..Job::default() });
     let told = refused(&rig, &["replay", "rows", "--from", "2026-09-01"]).await;
     assert!(told.contains("its records have no versions"), "{told}");
     rig.rewrite("primary_key: [id]", "primary_key: [id, updated_at]");
     let told = refused(&rig, &["replay", "rows", "--key", "7"]).await;
     assert!(told.contains("its keys have 2 parts (id, updated_at)"), "{told}");
     let by_token = "incremental: {field: updated_at, state: token, token_path: $.sync}";
-    rig.configure(Job { source: by_token, query: r#"{token: "{{ window.token }}"}"#, ..Job::default() });
+    let query = r#"{token: "{{ window.token }}"}"#;
+    rig.configure(Job { source: by_token, query, pagination: "{type: none}", rest: "" });
     let told = refused(&rig, &["replay", "rows"]).await;
     assert!(told.contains("tells of changes by a token"), "{told}");
     assert_eq!(rig.database.number("(SELECT count(*) FROM task)").await, 0);
@@ -56,7 +57,10 @@ async fn a_replay_tells_its_plan_before_and_its_sum_after(database: Database) {
     let file = rig.path("keys");
     let arguments = ["replay", "rows", "--from", "2026-09-21", "--rate", "100/s", "--keys-from", &file];
     let (code, line, errors) = rig.command(&[&arguments[..], &["--dry-run", "--json"]].concat()).await;
-    assert_eq!((code, &line["dry_run"], &line["created"], &line["requests"]), (0, &json!(true), &json!(2), &json!(2)));
+    assert_eq!(
+        (code, &line["dry_run"], &line["created"], &line["requests"]),
+        (0, &json!(true), &json!(2), &json!(2))
+    );
     let plan = "replay of rows: 2026-09-21T00:00:00Z to the end, 2 keys only; 1 step, so 1 request at least, 100/s at most; \
                 what the job does not know yet is sent";
     assert!(errors.contains(plan), "{errors}");
@@ -120,9 +124,11 @@ async fn events_are_redelivered_by_id_and_by_filter(database: Database) {
 
     let (code, line, _) = rig.command(&["redeliver", "--job", "rows", "--dry-run", "--json"]).await;
     assert_eq!((code, &line["count"]), (0, &json!(2)));
-    let (_, line, _) = rig.command(&["redeliver", "--job", "rows", "--to", "1h", "--dry-run", "--json"]).await;
+    let (_, line, _) =
+        rig.command(&["redeliver", "--job", "rows", "--to", "1h", "--dry-run", "--json"]).await;
     assert_eq!(line["count"], json!(0), "stored before an hour ago");
-    let (_, line, _) = rig.command(&["redeliver", "--job", "rows", "--state", "dead", "--dry-run", "--json"]).await;
+    let (_, line, _) =
+        rig.command(&["redeliver", "--job", "rows", "--state", "dead", "--dry-run", "--json"]).await;
     assert_eq!(line["count"], json!(0));
     let (code, line, _) = rig.command(&["redeliver", first, "--json"]).await;
     assert_eq!((code, &line["done"], &line["not_done"]), (0, &json!(1), &json!(0)), "{line}");

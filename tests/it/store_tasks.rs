@@ -41,8 +41,14 @@ fn ended(status: RunStatus) -> RunEnd {
 const REPLAY_RUN: NewRun = NewRun { kind: RunKind::Replay, ..NEW_RUN };
 
 /// A task with its lease and a run of it.
-async fn begun(store: &Arc<dyn Store>, job: &RunningJob, kind: TaskKind, plan: &Plan) -> (TaskId, RunningJob) {
-    let (Opened::New(id) | Opened::GoesOn(id)) = store.open_task(job.row.id, kind, plan).await.unwrap() else {
+async fn begun(
+    store: &Arc<dyn Store>,
+    job: &RunningJob,
+    kind: TaskKind,
+    plan: &Plan,
+) -> (TaskId, RunningJob) {
+    let (Opened::New(id) | Opened::GoesOn(id)) = store.open_task(job.row.id, kind, plan).await.unwrap()
+    else {
         panic!("another one is open")
     };
     let lease = store.lease_task(id, "worker", LONG).await.unwrap().unwrap();
@@ -186,6 +192,8 @@ async fn a_preview_answers_as_a_commit_would_and_leaves_nothing(database: Databa
     assert_eq!(database.number("(SELECT count(*) FROM record)").await, 1);
     assert_eq!(store.commit_page(&live.lease, &page).await.unwrap(), previewed);
 
+    let mut page = page;
+    page.rules.source.job_uid = "another".into();
     let unknown = store.preview_page("never ran", &page).await.unwrap();
     assert_eq!((unknown.counts.created, unknown.counts.events), (2, 2));
     assert!(store.find_job("never ran").await.unwrap().is_none());
@@ -195,9 +203,8 @@ async fn a_preview_answers_as_a_commit_would_and_leaves_nothing(database: Databa
 async fn decides(job: RunningJob, rounds: u32, step: i64, replay: Option<Replay>) {
     for round in 1..=rounds {
         let version = i64::from(round) * step;
-        let mut records: Vec<_> = (0..20)
-            .map(|key| record(&key.to_string(), version + key % 3, &format!("{version}")))
-            .collect();
+        let mut records: Vec<_> =
+            (0..20).map(|key| record(&key.to_string(), version + key % 3, &format!("{version}"))).collect();
         if round % 2 == 0 {
             records.reverse();
         }
@@ -258,7 +265,11 @@ async fn a_replay_of_all_finds_by_its_events_what_it_has_sent(database: Database
     let records = || vec![record("1", 4, "old"), record("2", 1, "a"), record("3", 1, "a")];
     assert_eq!(commit(2, records(), &resends).await, 3);
     assert_eq!(commit(3, records(), &resends).await, 0, "gone through again");
-    assert_eq!(commit(4, vec![record("2", 2, "a"), record("1", 5, "new")], &resends).await, 2, "other versions");
+    assert_eq!(
+        commit(4, vec![record("2", 2, "a"), record("1", 5, "new")], &resends).await,
+        2,
+        "other versions"
+    );
     let other = Replay { task: TaskId(id.0 + 1), uid: "s".into(), resends: true };
     assert_eq!(commit(5, records(), &other).await, 3, "another replay sends them as well");
     let view = store.task(id).await.unwrap().unwrap();

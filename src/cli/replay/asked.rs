@@ -24,7 +24,9 @@ impl Replay {
         let from = version("--from", self.from.as_deref(), job)?;
         let to = version("--to", self.to.as_deref(), job)?;
         if from.zip(to).is_some_and(|(from, to)| from >= to) {
-            return Err(bad_input("the window is empty: `--from` must be before `--to`, which does not belong to it"));
+            return Err(bad_input(
+                "the window is empty: `--from` must be before `--to`, which does not belong to it",
+            ));
         }
         let mut keys = self.keys.clone();
         if let Some(path) = &self.keys_from {
@@ -63,7 +65,8 @@ fn lines(path: &Path) -> anyhow::Result<Vec<String>> {
     } else {
         std::fs::read_to_string(path)
     };
-    let text = text.map_err(|error| bad_input(format!("cannot read keys from {}: {error}", path.display())))?;
+    let text =
+        text.map_err(|error| bad_input(format!("cannot read keys from {}: {error}", path.display())))?;
     Ok(text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect())
 }
 

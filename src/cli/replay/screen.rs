@@ -103,10 +103,19 @@ mod tests {
 
     #[test]
     fn a_bar_stands_where_the_window_is_read_to() {
-        let cases =
-            [(0, 10, 5, 500), (0, 10, 10, 1_000), (0, 10, 99, 1_000), (5, 10, 1, 0), (i64::MIN, i64::MAX, 0, 500)];
+        let cases = [
+            (0, 10, 5, 500),
+            (0, 10, 10, 1_000),
+            (0, 10, 99, 1_000),
+            (5, 10, 1, 0),
+            (i64::MIN, i64::MAX, 0, 500),
+        ];
         for (from, to, reached, expected) in cases {
-            assert_eq!(part((Version(from), Version(to)), Version(reached)), expected, "{from} {to} {reached}");
+            assert_eq!(
+                part((Version(from), Version(to)), Version(reached)),
+                expected,
+                "{from} {to} {reached}"
+            );
         }
     }
 }

@@ -297,7 +297,8 @@ async fn a_live_request_waits_for_no_replay_but_the_one_that_has_just_gone() {
         tokio::task::yield_now().await;
     }
     waiters.join_all().await;
-    let expected = [[Precedence::Replay; 1].as_slice(), &[Precedence::Live; 4], &[Precedence::Replay; 3]].concat();
+    let expected =
+        [[Precedence::Replay; 1].as_slice(), &[Precedence::Live; 4], &[Precedence::Replay; 3]].concat();
     assert_eq!(*went.lock().unwrap(), expected);
 }
 
@@ -329,8 +330,7 @@ async fn a_replay_takes_every_cell_that_nobody_live_waits_for() {
 #[tokio::test]
 async fn a_live_request_that_waits_for_its_stream_keeps_no_replay_of_another_one() {
     let limits = Arc::new(Limits::new(Arc::new(crate::limit::SystemClock)));
-    let (stream, whole) =
-        (Arc::new(account("a/s", 1, 60 * SECOND)), Arc::new(account("a", 0, SECOND)));
+    let (stream, whole) = (Arc::new(account("a/s", 1, 60 * SECOND)), Arc::new(account("a", 0, SECOND)));
     limits.admit(Precedence::Live, &[Ask::from(&*stream), Ask::from(&*whole)]).await.unwrap();
     let slow = tokio::spawn({
         let (limits, stream, whole) = (Arc::clone(&limits), Arc::clone(&stream), Arc::clone(&whole));

@@ -222,6 +222,7 @@ watched! {
     probe_destination(destination: &str) -> ();
     pause_destination(destination: &str, paused: bool) -> bool;
     resume_destination(destination: &str) -> Resumed;
+    preview_page(job: &str, page: &PageCommit) -> PageOutcome;
     open_task(job: JobId, kind: TaskKind, plan: &Plan) -> Opened;
     lease_task(task: TaskId, owner: &str, ttl: Duration) -> Option<JobLease>;
     cancel_task(task: TaskId) -> bool;
