@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use super::{
     Exit, Session, bad_input, find_job,
     replay::{
-        answer::{Window, summary, told},
-        see_through,
+        answer::{Window, summary, told, told_plan},
+        say, see_through,
     },
     table,
 };
@@ -158,6 +158,7 @@ async fn resume(session: &Session, app: &App, id: i64) -> anyhow::Result<Exit> {
             task.job
         )));
     }
+    say(&format!("replay of {}: {}", job.name, told_plan(app, job, &task.plan)));
     match app.ask_for_replay(job, &task.plan).await? {
         Opened::New(id) | Opened::GoesOn(id) => see_through(session, app, job, &task.plan, id).await,
         Opened::Another(other) => anyhow::bail!(

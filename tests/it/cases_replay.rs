@@ -419,6 +419,16 @@ async fn a_replay_of_keys_keeps_to_them(database: Database) {
     assert_eq!(rig.sent_keys(), ["2", "3"]);
 }
 
+async fn a_replay_asks_no_more_often_than_it_may(database: Database) {
+    let rig = Rig::new(database, Job::default(), |asked| page_of(&REPLAYED, asked, 1)).await;
+    let rate = Some("2/m".parse().unwrap());
+    let task = replay(&rig, &Plan { rate, ..Plan::default() }).await.task;
+    assert_eq!((task.requests, task.plan.rate), (3, rate));
+    let waits = rig.clock.waits.lock().unwrap().clone();
+    let long = waits.iter().filter(|wait| **wait > Duration::from_secs(25)).count();
+    assert_eq!(long, 2, "one between two requests: {waits:?}");
+}
+
 async fn a_replay_before_the_first_run_leaves_the_baseline_as_it_is(database: Database) {
     let rig = Rig::new(database, Job::default(), |asked| page_of(&REPLAYED, asked, 10)).await;
     rig.configure_baseline();
@@ -493,6 +503,7 @@ both!(
     a_sorted_source_that_cannot_be_asked_for_an_end_is_read_to_it,
     a_source_that_can_be_asked_for_an_end_is_asked_step_by_step,
     a_replay_of_keys_keeps_to_them,
+    a_replay_asks_no_more_often_than_it_may,
     a_replay_before_the_first_run_leaves_the_baseline_as_it_is,
     a_replay_that_is_cancelled_stops_at_its_next_page,
     a_replay_that_is_stopped_stays_open_and_goes_on,

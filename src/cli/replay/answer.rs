@@ -49,7 +49,7 @@ pub(super) fn shown(version: Version, job: Option<&Job>) -> Value {
 }
 
 /// What a replay is going to do.
-pub(super) fn told_plan(app: &App, job: &Job, plan: &Plan) -> String {
+pub(in crate::cli) fn told_plan(app: &App, job: &Job, plan: &Plan) -> String {
     let steps = app.engine.steps_of(job, plan);
     let window = Window::of(plan, Some(job)).text();
     let keys = match plan.keys.len() as u64 {

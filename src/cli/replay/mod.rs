@@ -196,7 +196,7 @@ async fn try_out(session: &Session, app: &App, job: &Arc<Job>, plan: &Plan) -> a
 }
 
 /// Says something beside the answer.
-fn say(text: &str) {
+pub(super) fn say(text: &str) {
     use std::io::Write;
     // A reader that has gone away is no error.
     let _ = writeln!(std::io::stderr().lock(), "{text}");
