@@ -1,6 +1,10 @@
 //! The application: a configuration, a store and the parts that work on them, put together once for every
 //! command.
 
+mod replay;
+
+pub use replay::{By, Replayed, Told};
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,

@@ -10,6 +10,9 @@ mod init;
 mod outbox;
 mod plan;
 mod quarantine;
+mod redeliver;
+mod replay;
+mod replays;
 mod run;
 mod state;
 mod status;
@@ -65,6 +68,12 @@ enum Command {
     Sync(sync::Sync),
     /// Run all jobs on their schedules and deliver what they find, until stopped.
     Run,
+    /// Read a window of a job again, beside its live runs, and send what was missed.
+    Replay(replay::Replay),
+    /// Look into replays; resume or cancel them.
+    Replays(replays::Replays),
+    /// Send events again that were delivered or are dead, under the same ids.
+    Redeliver(redeliver::Redeliver),
     /// Show every job: its last run, its watermark, what waits.
     Status,
     /// Tell why a record did or did not become an event, what a run did, or what was never read.
@@ -157,6 +166,9 @@ async fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         Command::Plan(plan) => plan.run(&context).await,
         Command::Sync(sync) => sync.run(&context).await,
         Command::Run => run::run(&context).await,
+        Command::Replay(replay) => replay.run(&context).await,
+        Command::Replays(replays) => replays.run(&context).await,
+        Command::Redeliver(redeliver) => redeliver.run(&context).await,
         Command::Status => status::run(&context).await,
         Command::Why(why) => why.run(&context).await,
         Command::Verify => verify::run(&context).await,

@@ -1,8 +1,8 @@
-//! `onlynew status`: every job at a glance, and the destinations that are not well.
+//! `onlynew status`: every job at a glance, the destinations that are not well, and the replays that are not over.
 
 use serde_json::{Value, json};
 
-use super::{Exit, Session, outbox::destinations::Known, table};
+use super::{Exit, Session, outbox::destinations::Known, replay, replays, table};
 use crate::{
     app::App,
     config::job::Job,
@@ -18,15 +18,21 @@ pub(super) async fn run(session: &Session) -> anyhow::Result<Exit> {
         rows.push(Row::new(&app, job, now).await?);
     }
     let destinations = Known::all(&app).await?;
+    let open = replays::open_ones(&app).await?;
     app.store.close().await;
     let jobs: Vec<Value> = rows.iter().map(Row::json).collect();
     let told: Vec<Value> = destinations.iter().map(Known::json).collect();
-    session.answer(&json!({"jobs": jobs, "destinations": told}), || {
+    let replayed: Vec<Value> = open
+        .iter()
+        .map(|task| replay::answer::told(task, app.config.jobs.get(&task.job).map(AsRef::as_ref)))
+        .collect();
+    session.answer(&json!({"jobs": jobs, "destinations": told, "replays": replayed}), || {
         let jobs = table::table(
             ["job", "last run", "status", "complete through", "lag", "pending", "dead", "next run"],
             rows.iter().map(Row::cells),
         );
-        let trouble: Vec<String> = destinations.iter().filter_map(Known::trouble).collect();
+        let replays = open.iter().map(|task| replays::in_a_line(&app, task));
+        let trouble: Vec<String> = destinations.iter().filter_map(Known::trouble).chain(replays).collect();
         if trouble.is_empty() { jobs } else { format!("{jobs}\n\n{}", trouble.join("\n")) }
     });
     Ok(Exit::Good)

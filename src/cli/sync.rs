@@ -154,6 +154,6 @@ impl Line {
 }
 
 /// `1 record`, `2 records`.
-fn counted(count: u64, noun: &str) -> String {
+pub(super) fn counted(count: u64, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }

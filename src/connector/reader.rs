@@ -28,7 +28,7 @@ use super::{
     verdict::{Reply, Verdict, judge},
 };
 use crate::{
-    config::{job::Job, stream::TokenStart, template::template_value},
+    config::{account::RateLimit, job::Job, stream::TokenStart, template::template_value},
     domain::{
         backoff::Backoff,
         bookmark::PageMark,
@@ -36,11 +36,12 @@ use crate::{
         content::Hash,
         instant::Instant,
         order::RowOrder,
+        rate::Rate,
         sync_token::PageTag,
         version::{Version, VersionFormat},
         window::{Bounds, Step, source_time},
     },
-    limit::Limits,
+    limit::{Limits, Precedence},
 };
 
 pub use page::{Page, ReadError};
@@ -55,6 +56,9 @@ pub struct PageReader {
     limits: Arc<Limits>,
     tokens: Arc<Tokens>,
     clock: Arc<dyn Clock>,
+    precedence: Precedence,
+    /// How often it asks at most, beside the source's own limits, and the bucket of that.
+    pace: Option<(String, RateLimit)>,
     secrets: Secrets,
     inputs: Slot,
     window: Window,
@@ -103,6 +107,8 @@ impl PageReader {
             limits,
             tokens: Arc::default(),
             clock,
+            precedence: Precedence::Live,
+            pace: None,
             secrets: Secrets::of(&job.account.auth).and(&job.hidden),
             inputs: template_value(&Value::Object(job.inputs.clone())),
             window: Window::default(),
@@ -121,6 +127,14 @@ impl PageReader {
     #[must_use]
     pub fn with_tokens(mut self, tokens: Arc<Tokens>) -> Self {
         self.tokens = tokens;
+        self
+    }
+
+    /// The same behind live requests, and no more often than `rate` over all that is read under this name.
+    #[must_use]
+    pub fn giving_way(mut self, name: &str, rate: Option<Rate>) -> Self {
+        self.precedence = Precedence::Replay;
+        self.pace = rate.map(|rate| (name.to_owned(), RateLimit::quota(rate.requests, rate.per)));
         self
     }
 

@@ -47,6 +47,11 @@ impl ChangeKind {
         }
     }
 
+    /// The kind of this event's `type`.
+    pub fn from_event_type(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.event_type() == name)
+    }
+
     /// The `type` of the event.
     pub const fn event_type(self) -> &'static str {
         match self {
@@ -91,7 +96,7 @@ pub struct Event {
 }
 
 /// One change, with all that its event tells.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 #[expect(missing_docs, reason = "the members of the body, as the README shows it")]
 pub struct Change<'a> {
     pub kind: ChangeKind,
@@ -148,6 +153,25 @@ impl Event {
             data: serde_json::from_str(&data)?,
         })?;
         Ok(Self { id, key: change.key.clone(), sequence: change.sequence, kind: change.kind, body })
+    }
+}
+
+/// An event as the outbox names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SentEvent {
+    /// Its id.
+    pub id: String,
+    /// The kind of change.
+    pub kind: ChangeKind,
+    /// The key's position.
+    pub sequence: i64,
+}
+
+impl SentEvent {
+    /// Whether it told of this version with this content, whatever it called the change: under its own number and kind
+    /// the change then has its id.
+    pub fn told(&self, source: &EventSource, change: &Change<'_>) -> bool {
+        event_id(source, &Change { kind: self.kind, sequence: self.sequence, ..*change }) == self.id
     }
 }
 
@@ -233,6 +257,27 @@ mod tests {
         );
         let all = |uid| replayed(1, "{}", Some(&replay(uid, true))).id;
         assert!(all("a") != event(1, "{}").id && all("a") != all("b") && all("a") == all("a"));
+        let replay = replay("a", true);
+        let sent = replayed(1, "{}", Some(&replay));
+        let sent = SentEvent { id: sent.id, kind: sent.kind, sequence: 1 };
+        let told = |version, data: &str| {
+            let data: &RawValue = serde_json::from_str(data).unwrap();
+            let key = RecordKey::from_stored("17".into());
+            let change = Change {
+                kind: ChangeKind::Created,
+                key: &key,
+                version: Some(Version(version)),
+                previous_version: Some(Version(7)),
+                sequence: 9,
+                hash: Hash::of(data.get().as_bytes()),
+                re_seen: false,
+                observed_at: Instant::from_seconds(9),
+                replay: Some(&replay),
+                data,
+            };
+            sent.told(&source(), &change)
+        };
+        assert!(told(1_000_000, "{}") && !told(1_000_000, "[]") && !told(2_000_000, "{}"));
         assert!(event(1, "{}").id.starts_with("evt_") && event(1, "{}").id.len() == 36);
     }
 }

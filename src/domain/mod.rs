@@ -49,6 +49,7 @@ pub mod version;
 pub mod version_field;
 pub mod version_format;
 pub mod version_pattern;
+mod version_typed;
 pub mod walk;
 pub mod wall;
 pub mod watermark;

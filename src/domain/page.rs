@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use super::{
     content::{Hash, content_hash},
     decide::{Decision, Deletion, Detect, Seen, Stored, decide, decide_forgotten},
-    event::{Change, ChangeKind, Event, EventSource},
+    event::{Change, ChangeKind, Event, EventSource, SentEvent},
     instant::Instant,
     json,
     json_path::JsonPath,
@@ -112,8 +112,8 @@ pub struct RecordWrite {
     pub key: RecordKey,
     /// The state to store.
     pub state: Stored,
-    /// The hash of the bytes that brought it.
-    pub fingerprint: Hash,
+    /// The hash of the bytes that brought it; `None` where it stays as it was stored.
+    pub fingerprint: Option<Hash>,
     /// The sequence of its last event.
     pub sequence: i64,
 }
@@ -158,10 +158,12 @@ pub fn one_of_each_key(records: &[SeenRecord], is_feed: bool) -> (Vec<&SeenRecor
 
 /// Decides the records of a page of `run`, which must hold each key once and be in key order, against the stored
 /// rows of those keys, at `decided_at` by the database's clock. A record whose text cannot be read is an error: the
-/// reader quarantines such before. Without a run nothing is a conflict; see [`Seen::run`].
+/// reader quarantines such before. Without a run nothing is a conflict; see [`Seen::run`]. `sent` are the events that the
+/// page's replay has sent of these keys before.
 pub fn decide_page(
     records: &[&SeenRecord],
     stored: &HashMap<RecordKey, StoredRecord>,
+    sent: &HashMap<RecordKey, Vec<SentEvent>>,
     rules: &PageRules,
     run: Option<RunId>,
     decided_at: Instant,
@@ -217,35 +219,36 @@ pub fn decide_page(
             silent,
             version: record.version,
         });
-        let Some(state) = state else { continue };
+        let known_version = known.and_then(|known| known.version);
         let mut sequence = before.map_or(0, |before| before.sequence);
-        if let Some(kind) = kind.filter(|_| silent.is_none()) {
-            sequence += 1;
-            page.events.push(Event::new(
-                &rules.source,
-                &Change {
-                    kind,
-                    key: &record.key,
-                    version: state.version,
-                    previous_version: known.and_then(|known| known.version),
-                    sequence,
-                    hash: seen.hash,
-                    re_seen: before.is_some()
-                        && known.is_none()
-                        && rules.floor.is_some_and(|floor| floor.is_above(record.version)),
-                    observed_at: rules.answered_at,
-                    replay: rules.replay.as_ref(),
-                    data: &record.raw,
-                },
-            )?);
-            page.counts.events += 1;
+        let changed = kind.filter(|_| silent.is_none());
+        if let Some(kind) = changed.or_else(|| restated_kind(decision, record, rules)) {
+            let change = Change {
+                kind,
+                key: &record.key,
+                version: state.as_ref().map_or(record.version.or(known_version), |state| state.version),
+                previous_version: known_version,
+                sequence: sequence + 1,
+                hash: seen.hash,
+                re_seen: before.is_some()
+                    && known.is_none()
+                    && rules.floor.is_some_and(|floor| floor.is_above(record.version)),
+                observed_at: rules.answered_at,
+                replay: rules.replay.as_ref(),
+                data: &record.raw,
+            };
+            let told = |event: &SentEvent| event.told(&rules.source, &change);
+            if changed.is_some() || !sent.get(&record.key).is_some_and(|sent| sent.iter().any(told)) {
+                page.events.push(Event::new(&rules.source, &change)?);
+                page.counts.events += 1;
+                sequence += 1;
+            }
         }
-        page.writes.push(RecordWrite {
-            key: record.key.clone(),
-            state,
-            fingerprint: record.fingerprint,
-            sequence,
-        });
+        let fingerprint = state.is_some().then_some(record.fingerprint);
+        let is_counted = before.is_some_and(|before| before.sequence < sequence);
+        let unchanged = || known.filter(|_| is_counted).cloned();
+        let Some(state) = state.or_else(unchanged) else { continue };
+        page.writes.push(RecordWrite { key: record.key.clone(), state, fingerprint, sequence });
     }
     Ok(page)
 }
@@ -263,191 +266,20 @@ fn silence(kind: ChangeKind, record: &SeenRecord, rules: &PageRules) -> Option<S
     is_baseline.then_some(Silent::Baseline)
 }
 
-#[cfg(test)]
-mod tests {
-    mod floor;
-
-    use super::*;
-    use crate::domain::{numbers::Numbers, version::VersionFormat};
-
-    const RUN: Option<RunId> = Some(RunId(1));
-    const NOW: Instant = Instant::from_seconds(12);
-
-    fn record(key: &str, version: Option<i64>, json: &str) -> SeenRecord {
-        SeenRecord {
-            key: RecordKey::from_stored(key.into()),
-            version: version.map(Version),
-            fingerprint: Hash::of(json.as_bytes()),
-            flagged: false,
-            raw: RawValue::from_string(json.into()).unwrap(),
-        }
+/// The kind of event that a replay which sends all makes of a record that is no change. What was passed over for an
+/// unknown order is not sent: what is stored of it was sent later than its page was asked for. Deletions are sent as
+/// the job sends them.
+fn restated_kind(decision: Decision, record: &SeenRecord, rules: &PageRules) -> Option<ChangeKind> {
+    let resends = rules.replay.as_ref().is_some_and(|replay| replay.resends);
+    if !resends || matches!(decision, Decision::StaleRead | Decision::Conflict) {
+        return None;
     }
-
-    fn rules(silence: Silence) -> PageRules {
-        PageRules {
-            detect: Detect::Version,
-            ignored: Vec::new(),
-            emit: ChangeKind::ALL.to_vec(),
-            silence,
-            replay: None,
-            settled_until: None,
-            asked_at: Instant::from_seconds(10),
-            answered_at: Instant::from_seconds(11),
-            tolerance: None,
-            is_feed: false,
-            floor: None,
-            source: EventSource {
-                job_uid: "u".into(),
-                job: "j".into(),
-                connector: "c".into(),
-                stream: "s".into(),
-                format: VersionFormat::Integer,
-                numbers: Numbers::Safe,
-            },
-        }
-    }
-
-    fn seen_of(content: &str) -> Seen {
-        Seen {
-            version: None,
-            hash: Hash::of(content.as_bytes()),
-            flagged: false,
-            settled: true,
-            asked_at: Instant::from_seconds(0),
-            answered_at: Instant::from_seconds(0),
-            decided_at: Instant::from_seconds(0),
-            tolerance: None,
-            run: None,
-        }
-    }
-
-    #[test]
-    fn c25_of_two_sightings_on_a_page_the_highest_version_stays() {
-        let page = vec![
-            record("5", Some(2), r#""b""#),
-            record("5", Some(1), r#""a""#),
-            record("5", None, r#""none""#),
-            record("4", Some(1), r#""first""#),
-            record("4", Some(1), r#""last""#),
-        ];
-        let texts = |is_feed| -> Vec<_> {
-            let (kept, _) = one_of_each_key(&page, is_feed);
-            kept.into_iter().map(|record| (record.key.as_str(), record.raw.get())).collect()
-        };
-        assert_eq!(texts(false), [("4", r#""last""#), ("5", r#""b""#)]);
-        assert_eq!(
-            texts(true),
-            [("4", r#""last""#), ("5", r#""none""#)],
-            "told last, and of no older version"
-        );
-        let (_, outdone) = one_of_each_key(&page, false);
-        let outdone: Vec<_> = outdone.into_iter().map(|record| record.raw.get()).collect();
-        assert_eq!(outdone, [r#""first""#, r#""a""#, r#""none""#]);
-    }
-
-    #[test]
-    fn a_page_tells_what_it_decided_of_each_key_and_why_a_change_was_not_sent() {
-        let known = |version: i64| StoredRecord {
-            kept: Kept::State(
-                decide(None, &Seen { version: Some(Version(version)), ..seen_of("") }, Detect::Version)
-                    .1
-                    .unwrap(),
-            ),
-            sequence: 1,
-        };
-        let stored: HashMap<_, _> =
-            ["1", "2", "3"].map(|key| (RecordKey::from_stored(key.into()), known(5))).into();
-        let records = [
-            record("1", Some(4), "{}"),
-            record("2", Some(5), "{}"),
-            record("3", Some(9), "{}"),
-            record("4", Some(9), "{}"),
-            record("5", Some(3), "{}"),
-        ];
-        let records: Vec<_> = records.iter().collect();
-        let silence = Silence::Baseline(Some(Version(8)));
-        let rules = PageRules { emit: vec![ChangeKind::Created], ..rules(silence) };
-        let page = decide_page(&records, &stored, &rules, RUN, NOW).unwrap();
-        let found: Vec<_> =
-            page.sightings.iter().map(|seen| (seen.finding, seen.silent, seen.version.unwrap().0)).collect();
-        let expected = [
-            (Finding::Stale, None, 4),
-            (Finding::Unchanged, None, 5),
-            (Finding::UpdatedByVersion, Some(Silent::NotSent), 9),
-            (Finding::Created, None, 9),
-            (Finding::Created, Some(Silent::Baseline), 3),
-        ];
-        assert_eq!(found, expected);
-        assert_eq!(page.events.iter().map(|event| event.key.as_str()).collect::<Vec<_>>(), ["4"]);
-    }
-
-    #[test]
-    fn the_sequence_counts_the_events_of_a_key() {
-        let known = StoredRecord {
-            kept: Kept::State(
-                decide(None, &Seen { version: Some(Version(1)), ..seen_of("") }, Detect::Version).1.unwrap(),
-            ),
-            sequence: 7,
-        };
-        let stored = HashMap::from([(RecordKey::from_stored("1".into()), known)]);
-        let records = [record("1", Some(2), "{}"), record("2", Some(1), "{}")];
-        let page =
-            decide_page(&records.iter().collect::<Vec<_>>(), &stored, &rules(Silence::Never), RUN, NOW)
-                .unwrap();
-        let sequences: Vec<_> =
-            page.events.iter().map(|event| (event.key.as_str(), event.sequence)).collect();
-        assert_eq!(sequences, [("1", 8), ("2", 1)]);
-        assert_eq!((page.counts.created, page.counts.updated, page.counts.events), (1, 1, 2));
-    }
-
-    #[test]
-    fn a_baseline_is_silent_about_what_stood_and_sends_what_is_newer() {
-        let records = [record("1", Some(5), "{}"), record("2", Some(6), "{}"), record("3", None, "{}")];
-        let page = decide_page(
-            &records.iter().collect::<Vec<_>>(),
-            &HashMap::new(),
-            &rules(Silence::Baseline(Some(Version(5)))),
-            RUN,
-            NOW,
-        )
-        .unwrap();
-        assert_eq!(page.writes.len(), 3);
-        assert_eq!(page.events.iter().map(|event| event.key.as_str()).collect::<Vec<_>>(), ["2"]);
-        let page = decide_page(
-            &records.iter().collect::<Vec<_>>(),
-            &HashMap::new(),
-            &rules(Silence::Baseline(None)),
-            RUN,
-            NOW,
-        )
-        .unwrap();
-        assert!(page.events.is_empty());
-    }
-
-    #[test]
-    fn kinds_that_are_not_asked_for_are_recorded_only() {
-        let rules = PageRules { emit: vec![ChangeKind::Updated], ..rules(Silence::Never) };
-        let page = decide_page(&[&record("1", Some(1), "{}")], &HashMap::new(), &rules, RUN, NOW).unwrap();
-        assert_eq!((page.writes.len(), page.events.len(), page.counts.created), (1, 0, 1));
-    }
-
-    #[test]
-    fn a_conflict_writes_nothing_and_sends_nothing() {
-        let first = decide(None, &Seen { run: RUN, ..seen_of("a") }, Detect::Content).1.unwrap();
-        let state = Stored { hash_run: RUN, ..first };
-        let stored = ["1", "2"].map(|key| {
-            (
-                RecordKey::from_stored(key.into()),
-                StoredRecord { kept: Kept::State(state.clone()), sequence: 1 },
-            )
-        });
-        let records = [record("1", None, "1"), record("2", None, "2")];
-        let records: Vec<_> = records.iter().collect();
-        let rules = rules(Silence::Never);
-        let page = decide_page(&records, &stored.clone().into(), &rules, RUN, NOW).unwrap();
-        assert_eq!((page.counts.conflicts, page.writes.len(), page.events.len()), (2, 0, 0));
-        assert_eq!(page.conflict.unwrap().as_str(), "1");
-        let page = decide_page(&records, &stored.into(), &rules, None, NOW).unwrap();
-        assert_eq!((page.counts.updated, page.events.len(), page.conflict), (2, 2, None));
-    }
+    let kind = match ChangeKind::of(decision) {
+        _ if record.flagged => ChangeKind::Deleted,
+        changed => changed.unwrap_or(ChangeKind::Updated),
+    };
+    (kind != ChangeKind::Deleted || rules.emit.contains(&kind)).then_some(kind)
 }
+
+#[cfg(test)]
+mod tests;

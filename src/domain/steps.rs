@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::{
+    instant::micros_of,
     version::Version,
     window::{Step, WindowRule},
 };
@@ -58,6 +59,20 @@ impl Steps {
     ) -> Self {
         let ends = vec![step.to];
         Self { rule, from: step.from, ends, hi, length, end: None, horizon: hi, stride: rule.shortest() }
+    }
+
+    /// How many steps a window takes that is laid like that, before any of them is cut.
+    pub fn count(
+        rule: WindowRule,
+        from: Option<Version>,
+        until: Option<Version>,
+        length: Option<Duration>,
+    ) -> u64 {
+        let whole = from.zip(until).filter(|_| rule.is_time);
+        let whole =
+            whole.and_then(|(Version(from), Version(until))| u64::try_from(until.saturating_sub(from)).ok());
+        let length = length.map(|length| micros_of(length).max(1).unsigned_abs());
+        whole.zip(length).map_or(1, |(whole, length)| whole.div_ceil(length).max(1))
     }
 
     /// The step to walk over.
@@ -126,6 +141,28 @@ mod tests {
 
     const fn at(second: i64) -> Version {
         Version(second * 1_000_000)
+    }
+
+    #[test]
+    fn so_many_steps_are_told_beforehand_as_are_walked() {
+        let length = |seconds| Some(Duration::from_secs(seconds));
+        // from, until, length
+        let windows = [
+            (Some(at(0)), at(100), length(40)),
+            (Some(at(0)), at(80), length(40)),
+            (Some(at(0)), at(81), length(40)),
+            (Some(at(0)), at(10), length(40)),
+            (Some(at(90)), at(10), length(40)),
+            (Some(at(0)), at(10), None),
+            (None, at(10), length(1)),
+        ];
+        for (from, until, length) in windows {
+            let steps = Steps::new(RULE, from, Some(until), length).ending_at(Some(until));
+            let count = Steps::count(RULE, from, Some(until), length);
+            assert_eq!(count, walked(steps, &[]).len() as u64, "{from:?} {until:?} {length:?}");
+        }
+        let integers = WindowRule { is_time: false, ..RULE };
+        assert_eq!(Steps::count(integers, Some(at(0)), Some(at(100)), length(1)), 1);
     }
 
     /// All steps in whole seconds; those at these places are cut in half first.

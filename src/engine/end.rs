@@ -77,7 +77,9 @@ impl Walk<'_> {
             Err(Cut::Store(error)) => (end.status, end.reason) = (RunStatus::Failed, Some(error.to_string())),
             Err(Cut::RateLimited { bucket, until, reason }) => {
                 let until = until.min(self.engine.clock.now().plus(LONGEST_HOLD));
-                if let Err(error) = store.hold_account(&bucket, until, &reason).await {
+                if self.books.lease().is_some()
+                    && let Err(error) = store.hold_account(&bucket, until, &reason).await
+                {
                     tracing::warn!(job = %self.job.name, %error, "the account's wait could not be stored");
                 }
                 (end.status, end.reason) = (RunStatus::RateLimited, Some(reason));
@@ -85,7 +87,7 @@ impl Walk<'_> {
         }
         let told = [end.reason.take(), report.conflict_told()];
         end.reason = told.into_iter().flatten().reduce(|reason, conflict| format!("{reason}; {conflict}"));
-        if let Err(error) = store.finish_run(self.lease, run, &end).await {
+        if let Err(error) = self.books.finish(&**store, run, &end).await {
             end.watermark = None;
             if end.status == RunStatus::Ok {
                 (end.status, end.reason) = (RunStatus::Failed, Some(error.to_string()));

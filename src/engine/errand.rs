@@ -26,7 +26,7 @@ pub(super) enum Errand<'a> {
 
 impl Errand<'_> {
     /// The kind of its runs.
-    pub(super) fn kind(&self) -> RunKind {
+    pub(super) fn kind(self) -> RunKind {
         match self {
             Self::Live => RunKind::Live,
             Self::Task(task) => task.kind.into(),
@@ -34,7 +34,7 @@ impl Errand<'_> {
     }
 
     /// From where on it reads, with its own watermark.
-    pub(super) fn window(&self, job: &Job) -> WindowRule {
+    pub(super) fn window(self, job: &Job) -> WindowRule {
         match self {
             Self::Live => job.window,
             // It looks back behind nothing: what it has read before, it has read in this task.
@@ -43,7 +43,7 @@ impl Errand<'_> {
     }
 
     /// Where its window ends; `None` where it is open.
-    pub(super) const fn end(&self) -> Option<Version> {
+    pub(super) const fn end(self) -> Option<Version> {
         match self {
             Self::Live => None,
             Self::Task(task) => task.plan.to,
@@ -51,7 +51,7 @@ impl Errand<'_> {
     }
 
     /// Whether it decides a record that the source returned.
-    pub(super) fn wants(&self, record: &SeenRecord) -> bool {
+    pub(super) fn wants(self, record: &SeenRecord) -> bool {
         match self {
             Self::Live => true,
             Self::Task(task) => task.plan.wants(record),
@@ -67,7 +67,7 @@ impl Errand<'_> {
     }
 
     /// The kinds of change that it sends.
-    pub(super) fn emit(&self, job: &Job) -> Vec<ChangeKind> {
+    pub(super) fn emit(self, job: &Job) -> Vec<ChangeKind> {
         match self {
             Self::Task(task) if task.plan.resend == Resend::None => Vec::new(),
             Self::Live | Self::Task(_) => job.emit.clone(),
@@ -75,7 +75,7 @@ impl Errand<'_> {
     }
 
     /// How its events are marked.
-    pub(super) fn replay(&self) -> Option<Replay> {
+    pub(super) fn replay(self) -> Option<Replay> {
         match self {
             Self::Task(task) if task.kind == TaskKind::Replay => Some(Replay {
                 task: task.id,

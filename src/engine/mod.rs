@@ -2,6 +2,7 @@
 //! run knows is in the store or in the run itself.
 
 mod accept;
+mod books;
 mod cut;
 mod end;
 mod errand;

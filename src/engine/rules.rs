@@ -36,10 +36,9 @@ impl Walk<'_> {
     pub(super) async fn silence(&self, progress: &Progress, fixed: Fixed) -> Result<Silence, StoreError> {
         // Where a source tells of changes alone, its first token is the baseline.
         let begins_with_token = self.job.stream.sync.as_ref().is_some_and(|sync| sync.start.is_some());
-        if !progress.baseline_open || begins_with_token {
-            return Ok(Silence::Never);
-        }
-        let at = self.engine.store.fix_baseline(self.lease, fixed.complete_through).await?;
+        let lease = self.books.lease().filter(|_| progress.baseline_open && !begins_with_token);
+        let Some(lease) = lease else { return Ok(Silence::Never) };
+        let at = self.engine.store.fix_baseline(lease, fixed.complete_through).await?;
         Ok(Silence::Baseline(self.job.has_time_versions().then(|| Version(at.micros()))))
     }
 

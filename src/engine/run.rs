@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::{errand::Errand, report::RunReport, walk::Walk};
+use super::{books::Books, errand::Errand, report::RunReport, walk::Walk};
 use crate::{
     config::job::Job,
     connector::{Http, Tokens},
@@ -128,7 +128,7 @@ impl Engine {
     ) -> Result<RunReport, StoreError> {
         let lost = CancellationToken::new();
         tokio::select! {
-            report = Walk::new(self, job, errand, row, lease, stop, &lost).run() => report,
+            report = Walk::new(self, job, errand, row, Books::Kept(lease), stop, &lost).run() => report,
             never = self.keep(job, lease, &lost) => match never {},
         }
     }

@@ -46,7 +46,9 @@ impl SyncWalk {
             // neither would tell of.
             (None, Some(start)) => {
                 let token = sync.first_token(walk, reader, start).await?;
-                walk.engine.store.keep_sync_token(walk.lease, &token).await?;
+                if let Some(lease) = walk.books.lease() {
+                    walk.engine.store.keep_sync_token(lease, &token).await?;
+                }
                 reader.go_on_from(Some(token.value));
             }
             (None, None) => reader.go_on_from(None),

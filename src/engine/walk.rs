@@ -6,6 +6,7 @@ use std::{sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    books::Books,
     cut::{Cut, MOST_RESTARTS},
     end::Reached,
     errand::Errand,
@@ -31,7 +32,7 @@ use crate::{
         watermark::{self, Seen},
         window::{CLOCK_TOLERANCE, Length, Step, WindowRule},
     },
-    store::{JobLease, JobRow, NewRun, PageCommit, Progress, RunId, StoreError},
+    store::{JobRow, NewRun, PageCommit, Progress, RunId, StoreError},
 };
 
 /// How long a page that was asked for is still waited for once the process has to stop.
@@ -45,7 +46,7 @@ pub(super) struct Walk<'a> {
     /// The window rule of the errand.
     window: WindowRule,
     row: &'a JobRow,
-    pub(super) lease: &'a JobLease,
+    pub(super) books: Books<'a>,
     stop: &'a CancellationToken,
     lost: &'a CancellationToken,
     fingerprint: String,
@@ -90,25 +91,26 @@ impl<'a> Walk<'a> {
         job: &'a Arc<Job>,
         errand: Errand<'a>,
         row: &'a JobRow,
-        lease: &'a JobLease,
+        books: Books<'a>,
         stop: &'a CancellationToken,
         lost: &'a CancellationToken,
     ) -> Self {
         let (window, fingerprint) = (errand.window(job), job.fingerprint());
-        Self { engine, job, errand, window, row, lease, stop, lost, fingerprint }
+        Self { engine, job, errand, window, row, books, stop, lost, fingerprint }
     }
 
     /// Walks the window and closes the run, however it ends.
     pub(super) async fn run(self) -> Result<RunReport, StoreError> {
-        let store = &self.engine.store;
-        let progress = store.open_progress(self.lease, self.job.first_run == FirstRun::Baseline).await?;
+        let store = &*self.engine.store;
+        let progress = self.books.open(store, self.job.first_run == FirstRun::Baseline).await?;
         let outset = self.outset(&progress);
         let from = outset.steps.current().from;
         let new =
             NewRun { kind: self.errand.kind(), from, to: self.errand.end(), resumed: outset.is_resumed() };
-        let run = store.start_run(self.lease, &new).await?;
+        let begun = self.books.start(store, &new).await?;
+        let run = begun.unwrap_or(RunId(0));
         let mut report = RunReport {
-            run: Some(run),
+            run: begun,
             kind: self.errand.kind(),
             reason: None,
             ..RunReport::not_begun(self.job, RunStatus::Ok, String::new())
@@ -170,6 +172,9 @@ impl<'a> Walk<'a> {
             PageReader::new(Arc::clone(self.job), http.clone(), Arc::clone(limits), Arc::clone(clock))
                 .with_tokens(Arc::clone(tokens))
                 .with_tag(progress.page_tag.clone());
+        if let Errand::Task(task) = self.errand {
+            reader = reader.giving_way(&format!("task {}", task.uid), task.plan.rate);
+        }
         let mut sync = SyncWalk::begin(self, progress, &mut reader).await?;
         let Outset { steps, length, fixed, mut seen, mut page, mut began } = outset;
         let source = event_source(self.job, self.row);
@@ -218,7 +223,7 @@ impl<'a> Walk<'a> {
                     told: sync.told,
                 });
             }
-            store.advance(self.lease, run, watermark, covered).await?;
+            self.books.advance(&**store, run, watermark, covered).await?;
             (seen, restarts, began) = (Seen::default(), 0, course.steps.current().from);
         }
     }
@@ -288,11 +293,12 @@ impl<'a> Walk<'a> {
                 destination: self.job.destination.name.clone(),
                 order: self.job.destination.lanes.order,
             };
-            let outcome = self.engine.store.commit_page(self.lease, &commit).await?;
+            let outcome = self.books.commit(&*self.engine.store, &commit).await?;
             course.stale_reads += outcome.stale_reads;
             report.counts += outcome.counts;
             report.conflict = report.conflict.take().or(outcome.conflict);
-            if outcome.counts.events > 0 {
+            self.books.tell(report);
+            if outcome.counts.events > 0 && self.books.lease().is_some() {
                 self.engine.fresh.send_modify(|count| *count += 1);
             }
             if self.has_passed_the_end(page.risen_to, *seen) {

@@ -10,6 +10,6 @@ mod clock;
 mod pace;
 mod steady;
 
-pub use bucket::{Ask, Held, LONGEST_WAIT, Limits};
+pub use bucket::{Ask, Held, LONGEST_WAIT, Limits, Precedence};
 pub use clock::SystemClock;
 pub use pace::Pace;

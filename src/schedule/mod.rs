@@ -2,6 +2,7 @@
 //! follows from the store and the schedule's own rule, never from the ticker.
 
 mod janitor;
+mod tasks;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -11,6 +12,7 @@ use tokio::{sync::Notify, task::JoinSet};
 use tokio_cron_scheduler::{Job as Tick, JobScheduler, JobSchedulerError};
 use tokio_util::sync::CancellationToken;
 
+use self::tasks::Tasks;
 use crate::{
     config::job::Job,
     domain::instant::Instant,
@@ -56,7 +58,7 @@ impl Planner {
         Self { engine, jobs }
     }
 
-    /// Runs jobs as they fall due, until `stop`; then waits for the runs under way, which stop after their
+    /// Runs jobs as they fall due and works on their tasks, until `stop`; then waits for the runs under way, which stop after their
     /// page. No job runs twice at once: in this process by `is_running`, over all processes by the lease.
     /// Runs are started on a tick alone, so that a job that cannot begin costs a look now and then.
     pub async fn run(&self, stop: CancellationToken) -> Result<(), JobSchedulerError> {
@@ -65,6 +67,7 @@ impl Planner {
         let mut known: HashMap<String, Known> = HashMap::new();
         let mut tasks: HashMap<tokio::task::Id, String> = HashMap::new();
         let mut runs: JoinSet<Ran> = JoinSet::new();
+        let mut beside = Tasks::default();
         while !stop.is_cancelled() {
             tokio::select! {
                 () = tick.notified() => {}
@@ -82,6 +85,7 @@ impl Planner {
                     self.ended(known.entry(job).or_default(), ran.row);
                     continue;
                 }
+                () = beside.ended(&self.engine) => continue,
                 () = stop.cancelled() => break,
             }
             for job in &self.jobs {
@@ -93,9 +97,11 @@ impl Planner {
                 known.is_running = true;
                 tasks.insert(task.id(), job.name.clone());
             }
+            beside.begin(&self.engine, &self.jobs, &stop).await;
         }
         let shut_down = ticker.shutdown().await;
         while runs.join_next().await.is_some() {}
+        beside.drain().await;
         shut_down
     }
 

@@ -26,6 +26,8 @@ pub struct EventFilter {
     pub reason: Option<String>,
     /// Stored at this instant or later, by the database's clock.
     pub since: Option<Instant>,
+    /// And before this one.
+    pub until: Option<Instant>,
 }
 
 /// What a person sees of an event.
@@ -138,7 +140,8 @@ pub(super) async fn list<DB: Dialect>(
             "CASE WHEN head.held THEN 'held' ELSE event.state END
                  IN (SELECT wanted.value FROM {each_text}($1{json}) AS wanted)
              AND ($2 IS NULL OR job.name = $2) AND ($3 IS NULL OR event.destination = $3)
-             AND ($4 IS NULL OR event.key = $4) AND ($5 IS NULL OR event.created_at >= $5)"
+             AND ($4 IS NULL OR event.key = $4) AND ($5 IS NULL OR event.created_at >= $5)
+             AND ($8 IS NULL OR event.created_at < $8)"
         ),
         ") AS listed WHERE $6 IS NULL OR {strpos}(lower(last_error), lower($6)) > 0
          ORDER BY position DESC LIMIT $7",
@@ -150,6 +153,7 @@ pub(super) async fn list<DB: Dialect>(
     .bind(filter.since.map(Instant::micros))
     .bind(filter.reason.clone())
     .bind(i64::from(limit))
+    .bind(filter.until.map(Instant::micros))
     .all(db)
     .await?;
     rows.iter().rev().map(view::<DB>).collect()

@@ -120,6 +120,10 @@ pub trait Store: Debug + Send + Sync {
     /// has a row for each time, since each was a decision.
     async fn commit_page(&self, lease: &JobLease, page: &PageCommit) -> Result<PageOutcome, StoreError>;
 
+    /// What [`Store::commit_page`] would answer for the job of this name, whether that is registered or not. Nothing is
+    /// written, and no lease is needed.
+    async fn preview_page(&self, job: &str, page: &PageCommit) -> Result<PageOutcome, StoreError>;
+
     /// Moves the watermark after a complete step of a run that goes on, and keeps what the step covered; the job's
     /// failures and bookmark are forgotten.
     async fn advance(
@@ -150,11 +154,19 @@ pub trait Store: Debug + Send + Sync {
     /// Ends a task; whoever works on it can write nothing more. `false` where it has ended already.
     async fn cancel_task(&self, task: TaskId) -> Result<bool, StoreError>;
 
+    /// The open tasks that nobody works on, the oldest first, with their jobs' names.
+    async fn waiting_tasks(&self) -> Result<Vec<(TaskId, String)>, StoreError>;
+
     /// What a person sees of a task.
     async fn task(&self, task: TaskId) -> Result<Option<TaskView>, StoreError>;
 
-    /// What a person sees of the newest `limit` tasks, or of those that are open, newest last.
-    async fn tasks(&self, only_open: bool, limit: u32) -> Result<Vec<TaskView>, StoreError>;
+    /// What a person sees of the newest `limit` tasks of a kind, or of those that are open, newest last.
+    async fn tasks(
+        &self,
+        kind: Option<TaskKind>,
+        only_open: bool,
+        limit: u32,
+    ) -> Result<Vec<TaskView>, StoreError>;
 
     /// Turns the waiting events of a job over to the destination that it names now; returns how many were
     /// not there yet. What is being sent is settled where it is.

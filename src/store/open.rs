@@ -147,6 +147,7 @@ fn sqlite_migrations() -> Migrator {
         migration(10, "sighting", include_str!("../../migrations/sqlite/0010_sighting.sql")),
         migration(13, "task", include_str!("../../migrations/sqlite/0013_task.sql")),
         migration(12, "retention", include_str!("../../migrations/sqlite/0012_retention.sql")),
+        migration(14, "replay_events", include_str!("../../migrations/sqlite/0014_replay_events.sql")),
     ])
 }
 
@@ -164,6 +165,7 @@ fn postgres_migrations() -> Migrator {
         migration(10, "sighting", include_str!("../../migrations/postgres/0010_sighting.sql")),
         migration(13, "task", include_str!("../../migrations/postgres/0013_task.sql")),
         migration(12, "retention", include_str!("../../migrations/postgres/0012_retention.sql")),
+        migration(14, "replay_events", include_str!("../../migrations/postgres/0014_replay_events.sql")),
     ])
 }
 

@@ -21,7 +21,7 @@
 //!   it is written only by a person's wish, which locks it first and then waits for one head at most, to store the
 //!   redelivery. Nobody who holds a head waits for a settled row.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use serde::Serialize;
 
@@ -32,7 +32,13 @@ use super::{
     news, rows,
     run::WHOLE,
 };
-use crate::domain::{event::Event, lane::Order};
+use crate::domain::{
+    event::{ChangeKind, Event, SentEvent},
+    key::RecordKey,
+    lane::Order,
+    page::SeenRecord,
+    task::TaskId,
+};
 
 /// When a head is due that waits for a person.
 pub(super) const NEVER: i64 = i64::MAX;
@@ -93,6 +99,34 @@ pub(super) async fn insert<DB: Dialect>(
     .run(db)
     .await?;
     news::tell::<DB>(db, &page.destination).await
+}
+
+/// What a replay has sent of these records' keys already.
+pub(super) async fn sent_by<DB: Dialect>(
+    db: &mut DB::Connection,
+    replay: TaskId,
+    records: &[&SeenRecord],
+) -> Result<HashMap<RecordKey, Vec<SentEvent>>, StoreError> {
+    let keys: Vec<&str> = records.iter().map(|record| record.key.as_str()).collect();
+    let rows = sql::<DB>(
+        "SELECT event.key, event.event_id, event.kind, event.sequence
+         FROM {each_text}($2{json}) AS seen CROSS JOIN event WHERE event.replay = $1 AND event.key = seen.value",
+    )
+    .bind(replay.0)
+    .bind(serde_json::to_string(&keys)?)
+    .all(db)
+    .await?;
+    let mut sent: HashMap<_, Vec<_>> = HashMap::new();
+    for row in rows {
+        let kind: String = rows::get::<DB, _>(&row, "kind")?;
+        let event = SentEvent {
+            id: rows::get::<DB, _>(&row, "event_id")?,
+            kind: ChangeKind::from_event_type(&kind).ok_or_else(|| rows::unreadable("kind", &kind))?,
+            sequence: rows::get::<DB, _>(&row, "sequence")?,
+        };
+        sent.entry(RecordKey::from_stored(rows::get::<DB, _>(&row, "key")?)).or_default().push(event);
+    }
+    Ok(sent)
 }
 
 /// Turns the heads of settled events over to the next events of their lanes, due at once, or takes them away.

@@ -19,6 +19,7 @@ use super::{
     sighting,
 };
 use crate::domain::{
+    content::Hash,
     key::RecordKey,
     page::{RecordWrite, SeenRecord, StoredRecord, decide_page, one_of_each_key},
     run::Counts,
@@ -34,16 +35,33 @@ pub(super) async fn commit<DB: Dialect>(
 ) -> Result<PageOutcome, StoreError> {
     job::hold::<DB>(db, lease).await?;
     let decided = decide::<DB>(db, lease, page, Some(page.run)).await?;
-    let counts = Counts {
-        quarantined: page.quarantined.len() as u64,
-        skipped: page.skipped,
-        records: (page.records.len() + page.quarantined.len()) as u64 + page.skipped,
-        ..decided.counts
-    };
+    let counts = whole_counts(page, &decided);
     quarantine::insert::<DB>(db, lease, page).await?;
     run::count_page::<DB>(db, lease, page.run, page.number, page.requests, &counts).await?;
     run::keep_bookmark::<DB>(db, lease, page.bookmark.as_ref(), page.is_unmodified).await?;
     Ok(PageOutcome { counts, ..decided })
+}
+
+/// What committing a page would answer. The transaction must be undone.
+pub(super) async fn preview<DB: Dialect>(
+    db: &mut DB::Connection,
+    name: &str,
+    page: &PageCommit,
+) -> Result<PageOutcome, StoreError> {
+    let job = job::register::<DB>(db, name, None).await?.id;
+    // Nothing stays, so that it does not matter who holds the job.
+    let nobody = JobLease { job, task: None, owner: String::new(), epoch: 0 };
+    let decided = decide::<DB>(db, &nobody, page, None).await?;
+    Ok(PageOutcome { counts: whole_counts(page, &decided), ..decided })
+}
+
+fn whole_counts(page: &PageCommit, decided: &PageOutcome) -> Counts {
+    Counts {
+        quarantined: page.quarantined.len() as u64,
+        skipped: page.skipped,
+        records: (page.records.len() + page.quarantined.len()) as u64 + page.skipped,
+        ..decided.counts
+    }
 }
 
 /// Decides the records of a page, of `run` where one has just read it, and writes what follows. The job's row must be
@@ -60,7 +78,8 @@ pub(super) async fn decide<DB: Dialect>(
     let (mut records, outdone) = one_of_each_key(&page.records, page.rules.is_feed);
     let rules = floor::under::<DB>(db, lease, &page.rules).await?;
     let barred = floor::barred::<DB>(db, lease, &rules, &records).await?;
-    let stored = lock_differing::<DB>(db, lease, &records, &barred).await?;
+    let resends = page.rules.replay.as_ref().filter(|replay| replay.resends);
+    let stored = lock_differing::<DB>(db, lease, &records, &barred, resends.is_some()).await?;
     // The first sighting of a key is found at once, and says little where the bytes are known: the others come before.
     let mut sightings: Vec<Sighting> =
         outdone.iter().map(|record| Sighting::outdone(&record.key, record.version)).collect();
@@ -72,8 +91,12 @@ pub(super) async fn decide<DB: Dialect>(
         is_decided
     });
     let known = stored.into_iter().filter_map(|(key, record)| Some((key, record?))).collect();
+    let sent = match resends {
+        Some(replay) => outbox::sent_by::<DB>(db, replay.task, &records).await?,
+        None => HashMap::new(),
+    };
 
-    let decision = decide_page(&records, &known, &rules, run, account::now::<DB>(db).await?)?;
+    let decision = decide_page(&records, &known, &sent, &rules, run, account::now::<DB>(db).await?)?;
     // Before the events that follow, so that it is also told before them.
     sightings.extend(decision.sightings);
     sighting::insert::<DB>(db, lease, page, &sightings).await?;
@@ -85,7 +108,8 @@ pub(super) async fn decide<DB: Dialect>(
     Ok(PageOutcome { counts, conflict: decision.conflict, stale_reads: decision.stale_reads })
 }
 
-/// The rows that have to be decided, locked; without a state where the key was not known before.
+/// The rows that have to be decided, locked; without a state where the key was not known before. Where the page is
+/// `whole`, those whose bytes are known are among them.
 ///
 /// An unknown key gets a placeholder row, which only this transaction sees: with it there is a row to
 /// lock, and of two transactions that meet a key first at one moment the second waits here and then finds
@@ -96,6 +120,7 @@ async fn lock_differing<DB: Dialect>(
     lease: &JobLease,
     records: &[&SeenRecord],
     barred: &HashSet<RecordKey>,
+    whole: bool,
 ) -> Result<HashMap<RecordKey, Option<StoredRecord>>, StoreError> {
     #[derive(Serialize)]
     struct Row<'a> {
@@ -126,7 +151,7 @@ async fn lock_differing<DB: Dialect>(
                 record.forgotten_at
          FROM {each}($3{json}) AS seen CROSS JOIN record
          WHERE record.job = $1 AND record.partition = $2 AND record.key = seen.value ->> 'key'
-           AND (record.fingerprint IS NULL
+           AND ($4 OR record.fingerprint IS NULL
                 OR record.fingerprint <> {unhex}(seen.value ->> 'fingerprint'{hex})
                 OR record.deleted IS NOT NULL OR record.provisional)
          ORDER BY record.key {for_update}",
@@ -134,6 +159,7 @@ async fn lock_differing<DB: Dialect>(
     .bind(lease.job.0)
     .text(WHOLE)
     .bind(page)
+    .bind(whole)
     .all(db)
     .await?;
     rows.iter().map(rows::record::<DB>).collect()
@@ -149,7 +175,7 @@ async fn write_records<DB: Dialect>(
         key: &'a str,
         version: Option<i64>,
         hash: String,
-        fingerprint: String,
+        fingerprint: Option<String>,
         deleted: Option<&'static str>,
         provisional: bool,
         versionless: bool,
@@ -164,7 +190,7 @@ async fn write_records<DB: Dialect>(
         key: write.key.as_str(),
         version: write.state.version.map(|version| version.0),
         hash: write.state.hash.hex(),
-        fingerprint: write.fingerprint.hex(),
+        fingerprint: write.fingerprint.map(Hash::hex),
         deleted: write.state.deleted.map(rows::deletion_name),
         provisional: write.state.provisional,
         versionless: write.state.versionless,
@@ -182,10 +208,12 @@ async fn write_records<DB: Dialect>(
                 CAST(new.value ->> 'hash_run' AS BIGINT), CAST(new.value ->> 'sequence' AS BIGINT), {now}, {now}
          FROM {each}($3{json}) AS new WHERE TRUE
          ON CONFLICT (job, partition, key) DO UPDATE SET
-            version = excluded.version, hash = excluded.hash, fingerprint = excluded.fingerprint,
+            version = excluded.version, hash = excluded.hash,
+            fingerprint = COALESCE(excluded.fingerprint, record.fingerprint),
             deleted = excluded.deleted, provisional = excluded.provisional,
             versionless = excluded.versionless, answered_at = excluded.answered_at, forgotten_at = NULL,
-            hash_run = excluded.hash_run, sequence = excluded.sequence, changed_at = excluded.changed_at",
+            hash_run = excluded.hash_run, sequence = excluded.sequence,
+            changed_at = CASE WHEN excluded.fingerprint IS NULL THEN record.changed_at ELSE excluded.changed_at END",
     )
     .bind(lease.job.0)
     .text(WHOLE)

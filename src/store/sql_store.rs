@@ -58,11 +58,20 @@ impl<DB: Dialect> SqlStore<DB> {
         I: Send + Sync + 'static,
         T: Send + 'static,
     {
+        self.transact(input, Outcome::Kept, work).await
+    }
+
+    /// The same, where what was done may also be undone again once it is known.
+    async fn transact<I, T>(&self, input: I, outcome: Outcome, work: Work<DB, I, T>) -> Result<T, StoreError>
+    where
+        I: Send + Sync + 'static,
+        T: Send + 'static,
+    {
         let pool = self.writer.clone();
         let task = tokio::spawn(async move {
             let mut tries = 1;
             loop {
-                match attempt(&pool, &input, work).await {
+                match attempt(&pool, &input, outcome, work).await {
                     Err(Undone::ForAnother(_)) if tries < TRIES => {
                         tokio::time::sleep(Duration::from_millis(fastrand::u64(5..50) * u64::from(tries)))
                             .await;
@@ -91,6 +100,13 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 }
 
+/// What becomes of work that went well.
+#[derive(Clone, Copy)]
+enum Outcome {
+    Kept,
+    Undone,
+}
+
 enum Undone {
     ForAnother(StoreError),
     Failed(StoreError),
@@ -105,13 +121,21 @@ impl Undone {
     }
 }
 
-async fn attempt<DB: Dialect, I, T>(pool: &Pool<DB>, input: &I, work: Work<DB, I, T>) -> Result<T, Undone> {
+async fn attempt<DB: Dialect, I, T>(
+    pool: &Pool<DB>,
+    input: &I,
+    outcome: Outcome,
+    work: Work<DB, I, T>,
+) -> Result<T, Undone> {
     let mut connection = pool.acquire().await.map_err(|error| Undone::Failed(error.into()))?;
     let mut transaction =
         connection.begin_with(DB::BEGIN).await.map_err(|error| Undone::of::<DB>(error.into()))?;
     let (ended, result) = match work(&mut transaction, input).await {
         Ok(done) => {
-            let ended = transaction.commit().await;
+            let ended = match outcome {
+                Outcome::Kept => transaction.commit().await,
+                Outcome::Undone => transaction.rollback().await,
+            };
             (ended.is_ok(), ended.map(|()| done).map_err(|error| Undone::Failed(error.into())))
         }
         Err(error) => (transaction.rollback().await.is_ok(), Err(Undone::of::<DB>(error))),
@@ -200,6 +224,12 @@ impl<DB: Dialect> Store for SqlStore<DB> {
         self.write(input, |db, (lease, page)| Box::pin(page::commit::<DB>(db, lease, page))).await
     }
 
+    async fn preview_page(&self, job: &str, page: &PageCommit) -> Result<PageOutcome, StoreError> {
+        let input = (job.to_owned(), page.clone());
+        self.transact(input, Outcome::Undone, |db, (job, page)| Box::pin(page::preview::<DB>(db, job, page)))
+            .await
+    }
+
     async fn advance(
         &self,
         lease: &JobLease,
@@ -240,13 +270,22 @@ impl<DB: Dialect> Store for SqlStore<DB> {
         self.write(task, |db, task| Box::pin(task::cancel::<DB>(db, *task))).await
     }
 
+    async fn waiting_tasks(&self) -> Result<Vec<(TaskId, String)>, StoreError> {
+        task::waiting::<DB>(&mut *self.reader().await?).await
+    }
+
     async fn task(&self, task: TaskId) -> Result<Option<TaskView>, StoreError> {
-        let mut views = task::views::<DB>(&mut *self.reader().await?, Some(task), false, 1).await?;
+        let mut views = task::views::<DB>(&mut *self.reader().await?, Some(task), None, false, 1).await?;
         Ok(views.pop())
     }
 
-    async fn tasks(&self, only_open: bool, limit: u32) -> Result<Vec<TaskView>, StoreError> {
-        task::views::<DB>(&mut *self.reader().await?, None, only_open, limit).await
+    async fn tasks(
+        &self,
+        kind: Option<TaskKind>,
+        only_open: bool,
+        limit: u32,
+    ) -> Result<Vec<TaskView>, StoreError> {
+        task::views::<DB>(&mut *self.reader().await?, None, kind, only_open, limit).await
     }
 
     async fn readdress(&self, job: JobId, destination: &str) -> Result<u64, StoreError> {

@@ -244,16 +244,36 @@ pub(super) async fn finish<DB: Dialect>(
     Ok(())
 }
 
-/// What a person sees of tasks, newest last: of one, or of the newest `limit`.
+/// The open tasks that nobody works on, the oldest first, with their jobs' names.
+pub(super) async fn waiting<DB: Dialect>(
+    db: &mut DB::Connection,
+) -> Result<Vec<(TaskId, String)>, StoreError> {
+    // The sign keeps SQLite to the index of open tasks.
+    let rows = sql::<DB>(
+        "SELECT task.id, job.name FROM task JOIN job ON job.id = task.job
+         WHERE task.state = 'open' AND (task.lease_owner IS NULL OR task.lease_until <= {now}) ORDER BY +task.id",
+    )
+    .all(db)
+    .await?;
+    rows.iter()
+        .map(|row| Ok((TaskId(rows::get::<DB, _>(row, "id")?), rows::get::<DB, _>(row, "name")?)))
+        .collect()
+}
+
+/// What a person sees of tasks, newest last: of one, or of the newest `limit` of a kind.
 pub(super) async fn views<DB: Dialect>(
     db: &mut DB::Connection,
     id: Option<TaskId>,
+    kind: Option<TaskKind>,
     only_open: bool,
     limit: u32,
 ) -> Result<Vec<TaskView>, StoreError> {
     let rows = sql::<DB>(
         "SELECT task.id, task.uid, job.name, task.kind, task.plan, task.state, task.reason, task.read_to,
-            task.failures, task.created_at, task.ended_at,
+            task.failures, task.bookmark, task.created_at, task.ended_at, {now} AS now,
+            (SELECT count(*) FROM event WHERE event.replay = task.id AND event.state = 'delivered') AS delivered,
+            (SELECT count(*) FROM event WHERE event.replay = task.id AND event.state = 'pending') AS pending,
+            (SELECT count(*) FROM event WHERE event.replay = task.id AND event.state = 'dead') AS dead,
             CASE WHEN task.lease_until > {now} THEN task.lease_owner ELSE NULL END AS lease_owner,
             count(run.id) AS runs,
             CAST(COALESCE(sum(run.requests), 0) AS BIGINT) AS requests,
@@ -271,12 +291,13 @@ pub(super) async fn views<DB: Dialect>(
             CAST(COALESCE(sum(run.below_floor), 0) AS BIGINT) AS below_floor,
             CAST(COALESCE(sum(run.events), 0) AS BIGINT) AS events
          FROM task JOIN job ON job.id = task.job LEFT JOIN run ON run.task = task.id
-         WHERE ($1 IS NULL OR task.id = $1) AND (NOT $2 OR task.state = 'open')
+         WHERE ($1 IS NULL OR task.id = $1) AND (NOT $2 OR task.state = 'open') AND ($4 IS NULL OR task.kind = $4)
          GROUP BY task.id, job.name ORDER BY task.id DESC LIMIT $3",
     )
     .bind(id.map(|TaskId(id)| id))
     .bind(only_open)
     .bind(i64::from(limit))
+    .bind(kind.map(|kind| kind.name().to_owned()))
     .all(db)
     .await?;
     rows.iter().rev().map(view::<DB>).collect()
@@ -285,6 +306,10 @@ pub(super) async fn views<DB: Dialect>(
 fn view<DB: Dialect>(row: &DB::Row) -> Result<TaskView, StoreError> {
     let (kind, state): (String, String) =
         (rows::get::<DB, _>(row, "kind")?, rows::get::<DB, _>(row, "state")?);
+    let bookmark: Option<Bookmark> = rows::json::<DB, _>(row, "bookmark")?;
+    let (created_at, ended_at) =
+        (rows::instant::<DB>(row, "created_at")?, rows::maybe_instant::<DB>(row, "ended_at")?);
+    let until = ended_at.unwrap_or(rows::instant::<DB>(row, "now")?);
     Ok(TaskView {
         id: TaskId(rows::get::<DB, _>(row, "id")?),
         uid: rows::get::<DB, _>(row, "uid")?,
@@ -295,12 +320,17 @@ fn view<DB: Dialect>(row: &DB::Row) -> Result<TaskView, StoreError> {
         reason: rows::get::<DB, _>(row, "reason")?,
         read_to: rows::get::<DB, Option<i64>>(row, "read_to")?.map(Version),
         failures: rows::number::<DB>(row, "failures")?,
-        created_at: rows::instant::<DB>(row, "created_at")?,
-        ended_at: rows::maybe_instant::<DB>(row, "ended_at")?,
+        reached: bookmark.and_then(|mark| mark.risen_to.or(mark.step.from)),
+        created_at,
+        ended_at,
+        took: until.since(created_at),
         worker: rows::get::<DB, _>(row, "lease_owner")?,
         runs: rows::count::<DB>(row, "runs")?,
         requests: rows::count::<DB>(row, "requests")?,
         pages: rows::count::<DB>(row, "pages")?,
         counts: rows::counts::<DB>(row)?,
+        delivered: rows::count::<DB>(row, "delivered")?,
+        pending: rows::count::<DB>(row, "pending")?,
+        dead: rows::count::<DB>(row, "dead")?,
     })
 }

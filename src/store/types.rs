@@ -337,7 +337,7 @@ pub enum Opened {
     Another(TaskId),
 }
 
-/// What a person sees of a task.
+/// What a person sees of a task. Its events are those of replays; a sweep's are told apart by nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskView {
     /// Its number.
@@ -356,12 +356,16 @@ pub struct TaskView {
     pub reason: Option<String>,
     /// The version up to which its window is read.
     pub read_to: Option<Version>,
+    /// The version that its walk has come to within the step under way, where that is known.
+    pub reached: Option<Version>,
     /// How many of its runs failed there, one after another.
     pub failures: u32,
     /// When it was asked for.
     pub created_at: Instant,
     /// When it ended.
     pub ended_at: Option<Instant>,
+    /// How long that took, or has taken by now.
+    pub took: Duration,
     /// Who works on it.
     pub worker: Option<String>,
     /// How many runs it took.
@@ -372,6 +376,41 @@ pub struct TaskView {
     pub pages: u64,
     /// What they counted.
     pub counts: Counts,
+    /// Events that they stored and that were delivered.
+    pub delivered: u64,
+    /// Such that wait.
+    pub pending: u64,
+    /// Such that are dead letters.
+    pub dead: u64,
+}
+
+impl TaskView {
+    /// A replay that is only tried out, and so stands in no store.
+    pub fn of_no_store(job: &str, plan: &Plan) -> Self {
+        Self {
+            id: TaskId(0),
+            uid: String::new(),
+            job: job.to_owned(),
+            kind: TaskKind::Replay,
+            plan: plan.clone(),
+            state: TaskState::Open,
+            reason: None,
+            read_to: None,
+            reached: None,
+            failures: 0,
+            created_at: Instant::default(),
+            ended_at: None,
+            took: Duration::ZERO,
+            worker: None,
+            runs: 0,
+            requests: 0,
+            pages: 0,
+            counts: Counts::default(),
+            delivered: 0,
+            pending: 0,
+            dead: 0,
+        }
+    }
 }
 
 /// Who read versions to their end.

@@ -199,8 +199,8 @@ impl Scene {
     }
 
     async fn events(&self, state: EventState) -> Vec<EventView> {
-        let (job, destination, key, reason, since) = (None, None, None, None, None);
-        let filter = EventFilter { states: vec![state], job, destination, key, reason, since };
+        let (job, destination, key, reason, since, until) = (None, None, None, None, None, None);
+        let filter = EventFilter { states: vec![state], job, destination, key, reason, since, until };
         self.one.events(&filter, 10_000).await.unwrap()
     }
 

@@ -65,6 +65,7 @@ async fn listed(store: &Arc<dyn Store>) -> Vec<EventView> {
         key: None,
         reason: None,
         since: None,
+        until: None,
     };
     store.events(&filter, 100).await.unwrap()
 }

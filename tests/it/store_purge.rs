@@ -47,6 +47,7 @@ async fn with_old_events(store: &Arc<dyn Store>, database: &Database, count: usi
 
 async fn listed(store: &Arc<dyn Store>) -> Vec<EventView> {
     let all = EventFilter {
+        until: None,
         states: EventState::ALL.to_vec(),
         job: None,
         destination: None,

@@ -105,6 +105,7 @@ fn in_states(states: &[EventState]) -> EventFilter {
         key: None,
         reason: None,
         since: None,
+        until: None,
     }
 }
 
@@ -378,6 +379,7 @@ async fn events_are_listed_by_what_a_person_asks_for(database: Database) {
         EventFilter { job: Some("other".into()), ..open.clone() },
         EventFilter { destination: Some("other".into()), ..open.clone() },
         EventFilter { since: Some(story.store.now().await.unwrap().plus(LONG)), ..open.clone() },
+        EventFilter { until: Some(dead.created_at), ..open.clone() },
     ] {
         assert_eq!(keys(wrong.clone(), 9).await, [""; 0], "{wrong:?}");
     }
@@ -385,6 +387,7 @@ async fn events_are_listed_by_what_a_person_asks_for(database: Database) {
         job: Some("issues".into()),
         destination: Some(DESTINATION.into()),
         since: Some(dead.created_at),
+        until: Some(story.store.now().await.unwrap().plus(LONG)),
         ..open
     };
     assert_eq!(keys(right, 9).await.len(), 4);

@@ -19,27 +19,27 @@ use crate::{
 pub(in crate::cli) struct Filter {
     /// In this state; several are separated by commas. Default: pending,held,dead.
     #[arg(long, value_name = "STATE", value_delimiter = ',', value_parser = states())]
-    state: Vec<EventState>,
+    pub(in crate::cli) state: Vec<EventState>,
     /// Of this job.
     #[arg(long)]
-    job: Option<String>,
+    pub(in crate::cli) job: Option<String>,
     /// For this destination.
     #[arg(long, value_name = "NAME")]
-    destination: Option<String>,
+    pub(in crate::cli) destination: Option<String>,
     /// Of this record key.
     #[arg(long)]
-    key: Option<String>,
+    pub(in crate::cli) key: Option<String>,
     /// Whose last error holds this text.
     #[arg(long, value_name = "TEXT")]
-    reason: Option<String>,
+    pub(in crate::cli) reason: Option<String>,
     /// Stored within this time (`2h`), or since this RFC 3339 timestamp.
     #[arg(long, value_name = "TIME", value_parser = since)]
-    since: Option<Since>,
+    pub(in crate::cli) since: Option<Since>,
 }
 
 /// From when on.
 #[derive(Clone, Copy, Debug)]
-enum Since {
+pub(in crate::cli) enum Since {
     Ago(Duration),
     At(Instant),
 }
@@ -49,7 +49,7 @@ fn states() -> impl TypedValueParser<Value = EventState> {
         .try_map(|name| EventState::from_name(&name).ok_or("no state has this name"))
 }
 
-fn since(text: &str) -> Result<Since, String> {
+pub(in crate::cli) fn since(text: &str) -> Result<Since, String> {
     let ago = parse_duration(text).map(Since::Ago);
     ago.or_else(|| text.parse().ok().map(Since::At))
         .ok_or_else(|| "a time is written like 2h or 2026-11-30T10:00:00Z".to_owned())
@@ -68,6 +68,15 @@ impl Filter {
 
     /// The filter as the store knows it. Names must be of the jobs file or of the store.
     pub(super) async fn checked(&self, app: &App) -> anyhow::Result<EventFilter> {
+        self.checked_until(app, None).await
+    }
+
+    /// The same for what was stored before a time.
+    pub(in crate::cli) async fn checked_until(
+        &self,
+        app: &App,
+        until: Option<Since>,
+    ) -> anyhow::Result<EventFilter> {
         if let Some(name) = &self.job
             && app.store.find_job(name).await?.is_none()
         {
@@ -76,10 +85,10 @@ impl Filter {
         if let Some(name) = &self.destination {
             super::destinations::find(app, name).await?;
         }
-        let since = match self.since {
-            None => None,
-            Some(Since::At(at)) => Some(at),
-            Some(Since::Ago(ago)) => Some(app.store.now().await?.minus(ago)),
+        let now = app.store.now().await?;
+        let at = |since: Since| match since {
+            Since::At(at) => at,
+            Since::Ago(ago) => now.minus(ago),
         };
         let open = [EventState::Pending, EventState::Held, EventState::Dead];
         Ok(EventFilter {
@@ -88,7 +97,8 @@ impl Filter {
             destination: self.destination.clone(),
             key: self.key.clone(),
             reason: self.reason.clone(),
-            since,
+            since: self.since.map(at),
+            until: until.map(at),
         })
     }
 

@@ -1,10 +1,10 @@
 //! `onlynew outbox …`: what waits, what is dead, and what a person does about it.
 
 pub(super) mod destinations;
-mod filter;
+pub(super) mod filter;
 mod list;
 mod show;
-mod wishes;
+pub(super) mod wishes;
 
 use clap::Subcommand;
 

@@ -33,12 +33,7 @@ impl Choice {
     pub(super) async fn run(&self, session: &Session, app: &App, wish: Wish) -> anyhow::Result<Exit> {
         let events = self.chosen(app).await?;
         if self.dry_run {
-            let answer = json!({"dry_run": true, "count": events.len(), "events": events});
-            session.answer(&answer, || match events.len() {
-                0 => "it would be no event".to_owned(),
-                count => format!("{}\nit would be {}", events_table(events.iter()), counted(count)),
-            });
-            return Ok(Exit::Good);
+            return Ok(would_be(session, &events));
         }
         let done = Done::to(app, events, wish).await?;
         Ok(done.tell(session, wish, !self.all, &done.troubles(app, wish).await?))
@@ -58,6 +53,36 @@ impl Choice {
     }
 }
 
+/// Tells which events it would be.
+fn would_be(session: &Session, events: &[EventView]) -> Exit {
+    let answer = json!({"dry_run": true, "count": events.len(), "events": events});
+    session.answer(&answer, || match events.len() {
+        0 => "it would be no event".to_owned(),
+        count => format!("{}\nit would be {}", events_table(events.iter()), counted(count)),
+    });
+    Exit::Good
+}
+
+/// Sends events again, delivered and dead ones.
+pub(in crate::cli) async fn send_again(
+    session: &Session,
+    app: &App,
+    events: Vec<EventView>,
+    dry_run: bool,
+    each: bool,
+) -> anyhow::Result<Exit> {
+    if dry_run {
+        return Ok(would_be(session, &events));
+    }
+    let mut done = Done(Vec::new());
+    for event in events {
+        let wish = if event.state == EventState::Dead { Wish::Retry } else { Wish::Redeliver };
+        let granted = app.store.grant(event.position, wish).await?;
+        done.0.push((event, granted));
+    }
+    Ok(done.tell(session, Wish::Redeliver, each, &done.troubles(app, Wish::Redeliver).await?))
+}
+
 /// Sends delivered events again.
 pub(super) async fn redeliver(session: &Session, app: &App, ids: &[String]) -> anyhow::Result<Exit> {
     let events = named(app, ids).await?;
@@ -66,7 +91,7 @@ pub(super) async fn redeliver(session: &Session, app: &App, ids: &[String]) -> a
 }
 
 /// The events of these ids, each once. Where one is wrong nothing is done to any.
-async fn named(app: &App, ids: &[String]) -> anyhow::Result<Vec<EventView>> {
+pub(in crate::cli) async fn named(app: &App, ids: &[String]) -> anyhow::Result<Vec<EventView>> {
     let mut events: Vec<EventView> = Vec::new();
     for id in ids {
         let event = find(app, id).await?;

@@ -39,10 +39,12 @@ impl PageReader {
         let job = &self.job;
         let stream = job.stream_bucket();
         let own = stream.as_ref().map(|bucket| Ask { bucket, limit: job.stream.rate_limit.as_ref() });
-        let asks: Vec<Ask<'_>> = own.into_iter().chain([Ask::from(job.account.as_ref())]).collect();
+        let paced = self.pace.as_ref().map(|(bucket, rate)| Ask { bucket, limit: Some(rate) });
+        let asks: Vec<Ask<'_>> =
+            paced.into_iter().chain(own).chain([Ask::from(job.account.as_ref())]).collect();
         let reason = "the source asked to be left alone";
         let parked = |held: Held| self.parked(url, &held.bucket, held.until, reason);
-        self.limits.admit(&asks).await.map_err(parked)
+        self.limits.admit(self.precedence, &asks).await.map_err(parked)
     }
 
     /// What the answer says about the quotas it counted in, heeded by whoever asks next.

@@ -226,7 +226,8 @@ fn check(job: &Job, page: &Page) {
         },
     };
     let (records, _) = one_of_each_key(&page.records, false);
-    let decided = decide_page(&records, &std::collections::HashMap::new(), &rules, None, NOW).unwrap();
+    let (stored, sent) = Default::default();
+    let decided = decide_page(&records, &stored, &sent, &rules, None, NOW).unwrap();
     assert_eq!(decided.writes.len(), records.len());
     for event in &decided.events {
         assert!(crate::domain::json::parse(&event.body).is_ok());

@@ -47,7 +47,7 @@ fn account(bucket: &str, requests: u32, per: Duration) -> Account {
 }
 
 async fn admit(limits: &Limits, account: &Account) -> Result<(), Held> {
-    limits.admit(&[Ask::from(account)]).await
+    limits.admit(Precedence::Live, &[Ask::from(account)]).await
 }
 
 fn limits(clock: &Arc<Jumping>) -> Limits {
@@ -98,7 +98,8 @@ proptest! {
                     _ => {
                         let is_stream = stream.is_some() && millis % 2 == 0;
                         let asks: Vec<_> = stream.filter(|_| is_stream).into_iter().chain([account]).collect();
-                        limits.admit(&asks).await.unwrap();
+                        let precedence = if millis % 3 == 0 { Precedence::Replay } else { Precedence::Live };
+                        limits.admit(precedence, &asks).await.unwrap();
                         all.push(clock.now());
                         if is_stream {
                             of_the_stream.push(clock.now());
@@ -121,10 +122,10 @@ async fn waiters_of_two_buckets_are_let_through_by_both_in_the_same_instant() {
     let (fast, slow) = (account("a", 4, SECOND), account("a/s", 1, 3 * SECOND));
     let mut admitted = Vec::new();
     for _ in 0..4 {
-        limits.admit(&[Ask::from(&slow), Ask::from(&fast)]).await.unwrap();
+        limits.admit(Precedence::Live, &[Ask::from(&slow), Ask::from(&fast)]).await.unwrap();
         admitted.push(clock.now().since(Instant::from_seconds(1_000)).as_millis());
         // The other streams of the account are let through at once in between.
-        limits.admit(&[Ask::from(&fast)]).await.unwrap();
+        limits.admit(Precedence::Live, &[Ask::from(&fast)]).await.unwrap();
     }
     assert_eq!(admitted, [0, 3_000, 6_000, 9_000]);
 }
@@ -202,7 +203,7 @@ async fn a_gate_that_shuts_while_another_bucket_is_waited_for_counts_as_well() {
         let limits = Arc::clone(&limits);
         async move {
             let (stream, account) = (account("a/s", 1, SECOND), account("a", 1, SECOND));
-            limits.admit(&[Ask::from(&stream), Ask::from(&account)]).await
+            limits.admit(Precedence::Live, &[Ask::from(&stream), Ask::from(&account)]).await
         }
     });
     tokio::time::sleep(Duration::from_millis(20)).await;
@@ -275,4 +276,104 @@ async fn a_clock_that_is_set_back_does_not_shut_the_gate_for_longer() {
     clock.set(Instant::from_seconds(10));
     admit(&limits, &account).await.unwrap();
     assert_eq!(clock.waits(), [30 * SECOND]);
+}
+
+async fn admit_replay(limits: &Limits, account: &Account) -> Result<(), Held> {
+    limits.admit(Precedence::Replay, &[Ask::from(account)]).await
+}
+
+/// Requests of a bucket of 20 cells a second that stand ready at once, the replays first: who went, in order.
+#[tokio::test]
+async fn a_live_request_waits_for_no_replay_but_the_one_that_has_just_gone() {
+    let limits = Arc::new(Limits::new(Arc::new(crate::limit::SystemClock)));
+    let went = Arc::new(Mutex::new(Vec::new()));
+    let mut waiters = tokio::task::JoinSet::new();
+    for precedence in [[Precedence::Replay; 4], [Precedence::Live; 4]].concat() {
+        let (limits, went) = (Arc::clone(&limits), Arc::clone(&went));
+        waiters.spawn(async move {
+            limits.admit(precedence, &[Ask::from(&account("a", 20, SECOND))]).await.unwrap();
+            went.lock().unwrap().push(precedence);
+        });
+        tokio::task::yield_now().await;
+    }
+    waiters.join_all().await;
+    let expected =
+        [[Precedence::Replay; 1].as_slice(), &[Precedence::Live; 4], &[Precedence::Replay; 3]].concat();
+    assert_eq!(*went.lock().unwrap(), expected);
+}
+
+#[tokio::test]
+async fn a_replay_takes_every_cell_that_nobody_live_waits_for() {
+    let limits = Arc::new(Limits::new(Arc::new(crate::limit::SystemClock)));
+    let live = Arc::new(account("a", 50, SECOND));
+    let stop = Arc::new(tokio::sync::Notify::new());
+    // A live job that asks again as soon as it was answered, and leaves one cell of two free.
+    let asking = tokio::spawn({
+        let (limits, live, stop) = (Arc::clone(&limits), Arc::clone(&live), Arc::clone(&stop));
+        async move {
+            loop {
+                admit(&limits, &live).await.unwrap();
+                tokio::select! {
+                    () = tokio::time::sleep(SECOND / 25) => {}
+                    () = stop.notified() => return,
+                }
+            }
+        }
+    });
+    for _ in 0..10 {
+        admit_replay(&limits, &live).await.unwrap();
+    }
+    stop.notify_one();
+    asking.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_live_request_that_waits_for_its_stream_keeps_no_replay_of_another_one() {
+    let limits = Arc::new(Limits::new(Arc::new(crate::limit::SystemClock)));
+    let (stream, whole) = (Arc::new(account("a/s", 1, 60 * SECOND)), Arc::new(account("a", 0, SECOND)));
+    limits.admit(Precedence::Live, &[Ask::from(&*stream), Ask::from(&*whole)]).await.unwrap();
+    let slow = tokio::spawn({
+        let (limits, stream, whole) = (Arc::clone(&limits), Arc::clone(&stream), Arc::clone(&whole));
+        async move { limits.admit(Precedence::Live, &[Ask::from(&*stream), Ask::from(&*whole)]).await }
+    });
+    tokio::task::yield_now().await;
+    assert!(limits.bucket("a/s").has_live());
+    admit_replay(&limits, &whole).await.unwrap();
+    // And a replay of the slow stream, which waits for the live one, holds up none of another stream.
+    let behind = tokio::spawn({
+        let (limits, whole) = (Arc::clone(&limits), Arc::clone(&whole));
+        async move { limits.admit(Precedence::Replay, &[Ask::from(&*stream), Ask::from(&*whole)]).await }
+    });
+    tokio::task::yield_now().await;
+    admit_replay(&limits, &whole).await.unwrap();
+    slow.abort();
+    behind.abort();
+}
+
+#[tokio::test]
+async fn whoever_is_dropped_counts_no_more_and_has_taken_nothing() {
+    let limits = Arc::new(Limits::new(Arc::new(crate::limit::SystemClock)));
+    let slow = account("a", 10, SECOND);
+    admit(&limits, &slow).await.unwrap();
+    for precedence in [Precedence::Live, Precedence::Replay, Precedence::Live] {
+        let asks = [Ask::from(&slow)];
+        let dropped = tokio::time::timeout(Duration::from_millis(2), limits.admit(precedence, &asks)).await;
+        assert!(dropped.is_err());
+        assert!(!limits.bucket("a").has_live());
+    }
+    admit_replay(&limits, &slow).await.unwrap();
+    admit(&limits, &slow).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_gate_that_shuts_holds_a_replay_as_well() {
+    let clock = Jumping::start();
+    let limits = limits(&clock);
+    limits.hold("a", clock.now().plus(20 * SECOND));
+    admit_replay(&limits, &account("a", 0, SECOND)).await.unwrap();
+    assert_eq!(clock.waits(), [20 * SECOND]);
+    let until = clock.now().plus(86_400 * SECOND);
+    limits.hold("a", until);
+    let held = admit_replay(&limits, &account("a", 0, SECOND)).await;
+    assert_eq!(held, Err(Held { bucket: "a".into(), until }));
 }

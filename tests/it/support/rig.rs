@@ -189,6 +189,11 @@ jobs:
         std::fs::write(path, text).unwrap();
     }
 
+    /// Where such a file stands.
+    pub fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).display().to_string()
+    }
+
     fn jobs_file(&self) -> PathBuf {
         self.folder.path().join("jobs.yaml")
     }
@@ -257,7 +262,10 @@ jobs:
 
     /// What a crash leaves behind runs out: leases of jobs and of events.
     pub async fn leases_run_out(&self) {
-        self.database.tamper("UPDATE job SET lease_until = 0 WHERE lease_owner IS NOT NULL").await;
+        for leased in ["job", "task"] {
+            let run_out = format!("UPDATE {leased} SET lease_until = 0 WHERE lease_owner IS NOT NULL");
+            self.database.tamper(&run_out).await;
+        }
         self.database.tamper("UPDATE outbox_head SET due_at = 0").await;
         self.database.tamper("UPDATE destination SET not_before = NULL").await;
     }

@@ -32,7 +32,8 @@ fn c27_a_live_record_below_the_floor_is_no_news_where_nothing_is_known_of_it() {
     for (is_replay, name, version, expected) in cases {
         let floor = Some(Floor { at: Version(10), is_replay });
         let rules = PageRules { floor, ..rules(Silence::Never) };
-        let page = decide_page(&[&record(name, version, "{}")], &stored, &rules, RUN, NOW).unwrap();
+        let page =
+            decide_page(&[&record(name, version, "{}")], &stored, &HashMap::new(), &rules, RUN, NOW).unwrap();
         let told = page.events.first().map(|event| {
             let body: serde_json::Value = serde_json::from_str(&event.body).unwrap();
             let text = |name: &str| body.get(name).cloned().unwrap_or_default();

@@ -231,11 +231,13 @@ watched! {
     probe_destination(destination: &str) -> ();
     pause_destination(destination: &str, paused: bool) -> bool;
     resume_destination(destination: &str) -> Resumed;
+    preview_page(job: &str, page: &PageCommit) -> PageOutcome;
     open_task(job: JobId, kind: TaskKind, plan: &Plan) -> Opened;
     lease_task(task: TaskId, owner: &str, ttl: Duration) -> Option<JobLease>;
     cancel_task(task: TaskId) -> bool;
+    waiting_tasks() -> Vec<(TaskId, String)>;
     task(task: TaskId) -> Option<TaskView>;
-    tasks(only_open: bool, limit: u32) -> Vec<TaskView>;
+    tasks(kind: Option<TaskKind>, only_open: bool, limit: u32) -> Vec<TaskView>;
     destinations() -> Vec<DestinationView>;
     next_due(destination: &str, linger: Duration) -> Option<Duration>;
     hold_account(account: &str, until: Instant, reason: &str) -> ();
