@@ -14,6 +14,7 @@ use super::{
     json_path::JsonPath,
     key::RecordKey,
     run::{Counts, RunId},
+    sighting::{Finding, KeyMark, Sighting, Silent},
     task::TaskId,
     version::Version,
 };
@@ -117,26 +118,29 @@ pub struct PageDecision {
     pub conflict: Option<RecordKey>,
     /// How many records were passed over because their page is older than what is stored.
     pub stale_reads: u64,
+    /// What was found of each key, in key order.
+    pub sightings: Vec<Sighting>,
 }
 
 /// Of two sightings of one key on a page the highest version stays, and of equals the last one (field case
-/// C25). A version beats none; in a feed, where one of the two has none, the last one stays. Returned in key order.
-pub fn one_of_each_key(records: &[SeenRecord], is_feed: bool) -> Vec<&SeenRecord> {
+/// C25). A version beats none; in a feed, where one of the two has none, the last one stays. Returned in key order, and
+/// beside them those that do not stay.
+pub fn one_of_each_key(records: &[SeenRecord], is_feed: bool) -> (Vec<&SeenRecord>, Vec<&SeenRecord>) {
     let mut records: Vec<&SeenRecord> = records.iter().collect();
     records.sort_by(|a, b| a.key.cmp(&b.key));
     let mut kept: Vec<&SeenRecord> = Vec::with_capacity(records.len());
+    let mut outdone = Vec::new();
     for record in records {
         match kept.last_mut() {
             Some(last) if last.key == record.key => {
                 let is_comparable = last.version.is_some() && record.version.is_some();
-                if record.version >= last.version || (is_feed && !is_comparable) {
-                    *last = record;
-                }
+                let is_taken = record.version >= last.version || (is_feed && !is_comparable);
+                outdone.push(if is_taken { std::mem::replace(last, record) } else { record });
             }
             _ => kept.push(record),
         }
     }
-    kept
+    (kept, outdone)
 }
 
 /// Decides the records of a page of `run`, which must hold each key once and be in key order, against the stored
@@ -172,9 +176,17 @@ pub fn decide_page(
         if decision == Decision::Conflict {
             page.conflict.get_or_insert_with(|| record.key.clone());
         }
+        let kind = ChangeKind::of(decision);
+        let silent = kind.and_then(|kind| silence(kind, record, rules));
+        page.sightings.push(Sighting {
+            key: KeyMark::of(&record.key),
+            finding: Finding::of(decision, before.map(|before| &before.state), record.version),
+            silent,
+            version: record.version,
+        });
         let Some(state) = state else { continue };
         let mut sequence = before.map_or(0, |before| before.sequence);
-        if let Some(kind) = sent_kind(decision, record, rules) {
+        if let Some(kind) = kind.filter(|_| silent.is_none()) {
             sequence += 1;
             page.events.push(Event::new(
                 &rules.source,
@@ -202,15 +214,17 @@ pub fn decide_page(
     Ok(page)
 }
 
-/// The kind of event a decision sends, if it sends one.
-fn sent_kind(decision: Decision, record: &SeenRecord, rules: &PageRules) -> Option<ChangeKind> {
-    let kind = ChangeKind::of(decision).filter(|kind| rules.emit.contains(kind))?;
-    let silent = match (rules.silence, record.version) {
+/// Why a change is recorded without an event, if it is.
+fn silence(kind: ChangeKind, record: &SeenRecord, rules: &PageRules) -> Option<Silent> {
+    if !rules.emit.contains(&kind) {
+        return Some(Silent::NotSent);
+    }
+    let is_baseline = match (rules.silence, record.version) {
         (Silence::Never, _) => false,
         (Silence::Baseline(Some(instant)), Some(version)) => version <= instant,
         (Silence::Baseline(_), _) => kind == ChangeKind::Created,
     };
-    (!silent).then_some(kind)
+    is_baseline.then_some(Silent::Baseline)
 }
 
 #[cfg(test)]
@@ -278,7 +292,7 @@ mod tests {
             record("4", Some(1), r#""last""#),
         ];
         let texts = |is_feed| -> Vec<_> {
-            let kept = one_of_each_key(&page, is_feed);
+            let (kept, _) = one_of_each_key(&page, is_feed);
             kept.into_iter().map(|record| (record.key.as_str(), record.raw.get())).collect()
         };
         assert_eq!(texts(false), [("4", r#""last""#), ("5", r#""b""#)]);
@@ -287,6 +301,43 @@ mod tests {
             [("4", r#""last""#), ("5", r#""none""#)],
             "told last, and of no older version"
         );
+        let (_, outdone) = one_of_each_key(&page, false);
+        let outdone: Vec<_> = outdone.into_iter().map(|record| record.raw.get()).collect();
+        assert_eq!(outdone, [r#""first""#, r#""a""#, r#""none""#]);
+    }
+
+    #[test]
+    fn a_page_tells_what_it_decided_of_each_key_and_why_a_change_was_not_sent() {
+        let known = |version: i64| StoredRecord {
+            state: decide(None, &Seen { version: Some(Version(version)), ..seen_of("") }, Detect::Version)
+                .1
+                .unwrap(),
+            sequence: 1,
+        };
+        let stored: HashMap<_, _> =
+            ["1", "2", "3"].map(|key| (RecordKey::from_stored(key.into()), known(5))).into();
+        let records = [
+            record("1", Some(4), "{}"),
+            record("2", Some(5), "{}"),
+            record("3", Some(9), "{}"),
+            record("4", Some(9), "{}"),
+            record("5", Some(3), "{}"),
+        ];
+        let records: Vec<_> = records.iter().collect();
+        let silence = Silence::Baseline(Some(Version(8)));
+        let rules = PageRules { emit: vec![ChangeKind::Created], ..rules(silence) };
+        let page = decide_page(&records, &stored, &rules, RUN, NOW).unwrap();
+        let found: Vec<_> =
+            page.sightings.iter().map(|seen| (seen.finding, seen.silent, seen.version.unwrap().0)).collect();
+        let expected = [
+            (Finding::Stale, None, 4),
+            (Finding::Unchanged, None, 5),
+            (Finding::UpdatedByVersion, Some(Silent::NotSent), 9),
+            (Finding::Created, None, 9),
+            (Finding::Created, Some(Silent::Baseline), 3),
+        ];
+        assert_eq!(found, expected);
+        assert_eq!(page.events.iter().map(|event| event.key.as_str()).collect::<Vec<_>>(), ["4"]);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::{cut::Cut, report::RunReport, walk::Walk};
 use crate::{
     domain::{
+        coverage::Covered,
         instant::Instant,
         run::RunStatus,
         sync_token::{PageTag, SyncToken},
@@ -20,6 +21,7 @@ const LONGEST_HOLD: Duration = Duration::from_hours(24);
 pub(super) struct Reached {
     pub(super) watermark: Option<Version>,
     pub(super) complete_through: Instant,
+    pub(super) covered: Option<Covered>,
     pub(super) sync_token: Option<SyncToken>,
     pub(super) page_tag: Option<PageTag>,
     /// What a person has to know of it all the same.
@@ -44,6 +46,7 @@ impl Walk<'_> {
             requests: report.requests,
             watermark: None,
             complete_through: None,
+            covered: None,
             sync_token: None,
             page_tag: None,
         };
@@ -51,6 +54,7 @@ impl Walk<'_> {
             Ok(reached) => {
                 end.watermark = reached.watermark;
                 end.complete_through = Some(reached.complete_through);
+                end.covered = reached.covered;
                 (end.sync_token, end.page_tag) = (reached.sync_token, reached.page_tag);
                 end.reason = reached.told;
             }

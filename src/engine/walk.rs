@@ -19,7 +19,9 @@ use crate::{
     connector::{Page, PageReader, ReadError},
     domain::{
         bookmark::{Bookmark, PageMark, Place},
+        coverage::{Covered, Reach},
         event::EventSource,
+        instant::Instant,
         page::Silence,
         run::RunStatus,
         steps::Steps,
@@ -27,7 +29,7 @@ use crate::{
         units::format_duration,
         version::Version,
         watermark::{self, Seen},
-        window::{CLOCK_TOLERANCE, Length, WindowRule},
+        window::{CLOCK_TOLERANCE, Length, Step, WindowRule},
     },
     store::{JobLease, JobRow, NewRun, PageCommit, Progress, RunId, StoreError},
 };
@@ -56,6 +58,8 @@ struct Outset {
     fixed: Option<Fixed>,
     seen: Seen,
     page: Option<PageMark>,
+    /// Where the first step began, the part of it included that a run before this one read.
+    began: Option<Version>,
 }
 
 impl Outset {
@@ -132,7 +136,7 @@ impl<'a> Walk<'a> {
             let planned = end.or_else(|| rule.hi(now.minus(CLOCK_TOLERANCE)));
             let length = self.length(from, planned, progress.failures);
             let steps = Steps::new(rule, from, planned, length.of_step).up_to(horizon).ending_at(end);
-            return Outset { steps, length, fixed: None, seen: Seen::default(), page: None };
+            return Outset { steps, length, fixed: None, seen: Seen::default(), page: None, began: from };
         };
         let from = match &place {
             Place::Page(_) => mark.step.from,
@@ -147,7 +151,8 @@ impl<'a> Walk<'a> {
         };
         tracing::info!(job = %self.job.name, at_page = page.is_some(), "the run goes on where the one before it stopped");
         let fixed = Some(Fixed { hi: mark.hi, complete_through: mark.complete_through });
-        Outset { steps: steps.up_to(horizon).ending_at(end), length, fixed, seen: mark.seen, page }
+        let steps = steps.up_to(horizon).ending_at(end);
+        Outset { steps, length, fixed, seen: mark.seen, page, began: mark.step.from }
     }
 
     /// Walks over the window, one step after another, oldest first; after each the watermark moves.
@@ -165,7 +170,7 @@ impl<'a> Walk<'a> {
                 .with_tokens(Arc::clone(tokens))
                 .with_tag(progress.page_tag.clone());
         let mut sync = SyncWalk::begin(self, progress, &mut reader).await?;
-        let Outset { steps, length, fixed, mut seen, mut page } = outset;
+        let Outset { steps, length, fixed, mut seen, mut page, mut began } = outset;
         let source = event_source(self.job, self.row);
         let mut course =
             Course { run, steps, fixed, silence: None, source, sync_token: None, tag: None, stale_reads: 0 };
@@ -199,20 +204,39 @@ impl<'a> Walk<'a> {
             if self.job.stream.sync.is_none() {
                 watermark = watermark::advance(watermark, step, seen.complete_to(rule.is_time), hi);
             }
+            let covered = self.covered(began, step, hi, seen, complete_through);
             if !course.steps.advance() {
                 let is_all = report.pages == 1 && report.counts.stale == 0;
                 return Ok(Reached {
                     watermark,
                     complete_through,
+                    covered,
                     // What was passed over as an old page would not be told of again.
                     sync_token: course.sync_token.filter(|_| course.stale_reads == 0),
                     page_tag: course.tag.filter(|_| is_all),
                     told: sync.told,
                 });
             }
-            store.advance(self.lease, run, watermark).await?;
-            (seen, restarts) = (Seen::default(), 0);
+            store.advance(self.lease, run, watermark, covered).await?;
+            (seen, restarts, began) = (Seen::default(), 0, course.steps.current().from);
         }
+    }
+
+    /// What a step covers that was read to its end.
+    fn covered(
+        &self,
+        began: Option<Version>,
+        step: Step,
+        hi: Option<Version>,
+        seen: Seen,
+        complete_through: Instant,
+    ) -> Option<Covered> {
+        let reach = match hi {
+            _ if self.job.stream.incremental.is_none() || self.job.stream.sync.is_some() => Reach::Everything,
+            Some(hi) => Reach::Before(hi),
+            None => Reach::UpTo(seen.complete_to(false)),
+        };
+        Covered::of(began, step, reach, complete_through.plus(self.job.window.settle))
     }
 
     /// How much is asked for at once: less after failures, where the source can be asked for less.

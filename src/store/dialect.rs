@@ -20,6 +20,7 @@ pub trait Dialect:
     + Binds<String>
     + Binds<Option<i64>>
     + Binds<Option<String>>
+    + Binds<Vec<u8>>
     + Reads<i64>
     + Reads<bool>
     + Reads<String>

@@ -18,6 +18,7 @@ mod quarantine;
 mod rows;
 mod run;
 mod settle;
+mod sighting;
 mod sql_store;
 mod task;
 mod token;
@@ -25,7 +26,7 @@ mod types;
 mod view;
 mod wish;
 
-pub use event::{AttemptView, EventFilter, EventState, EventStory, EventView};
+pub use event::{AttemptView, EventFilter, EventStory, EventView};
 pub use news::News;
 pub use open::{open, shown_url};
 pub use types::*;
@@ -38,6 +39,7 @@ use async_trait::async_trait;
 use crate::domain::{
     bookmark::Bookmark,
     content::Hash,
+    coverage::Covered,
     instant::Instant,
     lane::Order,
     page::{PageRules, SeenRecord},
@@ -104,15 +106,19 @@ pub trait Store: Debug + Send + Sync {
     ///
     /// `records` counts quarantined and skipped records too, and is the sum of the other counts less `events`. A page
     /// number that the run has counted before adds only what it changes this time.
+    ///
+    /// What was found of each key is kept in one row a page, nothing of an empty one. A page that is committed again
+    /// has a row for each time, since each was a decision.
     async fn commit_page(&self, lease: &JobLease, page: &PageCommit) -> Result<PageOutcome, StoreError>;
 
-    /// Moves the watermark after a complete step of a run that goes on; the job's failures and bookmark are
-    /// forgotten.
+    /// Moves the watermark after a complete step of a run that goes on, and keeps what the step covered; the job's
+    /// failures and bookmark are forgotten.
     async fn advance(
         &self,
         lease: &JobLease,
         run: RunId,
         watermark: Option<Version>,
+        covered: Option<Covered>,
     ) -> Result<(), StoreError>;
 
     /// Closes a run and moves the watermark, in one transaction that holds the job's lease row. A failure

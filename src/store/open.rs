@@ -137,6 +137,7 @@ fn sqlite_migrations() -> Migrator {
         migration(7, "destination", include_str!("../../migrations/sqlite/0007_destination.sql")),
         migration(8, "redelivery", include_str!("../../migrations/sqlite/0008_redelivery.sql")),
         migration(9, "message", include_str!("../../migrations/sqlite/0009_message.sql")),
+        migration(10, "sighting", include_str!("../../migrations/sqlite/0010_sighting.sql")),
         migration(13, "task", include_str!("../../migrations/sqlite/0013_task.sql")),
     ])
 }
@@ -152,6 +153,7 @@ fn postgres_migrations() -> Migrator {
         migration(7, "destination", include_str!("../../migrations/postgres/0007_destination.sql")),
         migration(8, "redelivery", include_str!("../../migrations/postgres/0008_redelivery.sql")),
         migration(9, "message", include_str!("../../migrations/postgres/0009_message.sql")),
+        migration(10, "sighting", include_str!("../../migrations/postgres/0010_sighting.sql")),
         migration(13, "task", include_str!("../../migrations/postgres/0013_task.sql")),
     ])
 }

@@ -16,11 +16,13 @@ use super::{
     dialect::{Dialect, sql},
     job, outbox, quarantine, rows,
     run::{self, WHOLE},
+    sighting,
 };
 use crate::domain::{
     key::RecordKey,
     page::{RecordWrite, SeenRecord, StoredRecord, decide_page, one_of_each_key},
     run::Counts,
+    sighting::Sighting,
 };
 
 /// Commits one page. `records` counts all that the page held, quarantined and skipped ones too, and is the sum of the
@@ -55,12 +57,24 @@ pub(super) async fn decide<DB: Dialect>(
     if page.records.is_empty() {
         return Ok(PageOutcome::default());
     }
-    let mut records = one_of_each_key(&page.records, page.rules.is_feed);
+    let (mut records, outdone) = one_of_each_key(&page.records, page.rules.is_feed);
     let stored = lock_differing::<DB>(db, lease, &records).await?;
-    records.retain(|record| stored.contains_key(&record.key));
+    // The first sighting of a key is found at once, and says little where the bytes are known: the others come before.
+    let mut sightings: Vec<Sighting> =
+        outdone.iter().map(|record| Sighting::outdone(&record.key, record.version)).collect();
+    records.retain(|record| {
+        let differs = stored.contains_key(&record.key);
+        if !differs {
+            sightings.push(Sighting::known(&record.key));
+        }
+        differs
+    });
     let known = stored.into_iter().filter_map(|(key, record)| Some((key, record?))).collect();
 
     let decision = decide_page(&records, &known, &page.rules, run, account::now::<DB>(db).await?)?;
+    // Before the events that follow, so that it is also told before them.
+    sightings.extend(decision.sightings);
+    sighting::insert::<DB>(db, lease, page, &sightings).await?;
     write_records::<DB>(db, lease, &decision.writes).await?;
     outbox::insert::<DB>(db, lease.job, page, &decision.events).await?;
     quarantine::remove_read::<DB>(db, lease.job, &records).await?;
@@ -81,14 +95,13 @@ async fn lock_differing<DB: Dialect>(
     records: &[&SeenRecord],
 ) -> Result<HashMap<RecordKey, Option<StoredRecord>>, StoreError> {
     #[derive(Serialize)]
-    struct Sighting<'a> {
+    struct Row<'a> {
         key: &'a str,
         fingerprint: String,
     }
-    let sightings = records
-        .iter()
-        .map(|record| Sighting { key: record.key.as_str(), fingerprint: record.fingerprint.hex() });
-    let page = serde_json::to_string(&sightings.collect::<Vec<_>>())?;
+    let page =
+        records.iter().map(|record| Row { key: record.key.as_str(), fingerprint: record.fingerprint.hex() });
+    let page = serde_json::to_string(&page.collect::<Vec<_>>())?;
 
     sql::<DB>(
         "INSERT INTO record (job, partition, key, first_seen_at, changed_at)

@@ -4,10 +4,11 @@
 use super::{
     JobLease, NewRun, Progress, RunEnd, RunId, StoreError,
     dialect::{Dialect, sql},
-    job, quarantine, rows, task,
+    job, quarantine, rows, sighting, task,
 };
 use crate::domain::{
     bookmark::Bookmark,
+    coverage::Covered,
     instant::Instant,
     run::{Counts, RunStatus},
     sync_token::{PageTag, SyncToken},
@@ -193,7 +194,8 @@ pub(super) async fn finish<DB: Dialect>(
         return Err(not_open(run));
     }
     if let Some(id) = lease.task {
-        return task::finish::<DB>(db, id, end).await;
+        task::finish::<DB>(db, id, end).await?;
+        return sighting::cover::<DB>(db, lease, run, end.covered).await;
     }
     if let Some(token) = &end.sync_token {
         store_token::<DB>(db, lease, token).await?;
@@ -201,6 +203,7 @@ pub(super) async fn finish<DB: Dialect>(
     match end.status {
         RunStatus::Ok => {
             move_up::<DB>(db, lease, end.watermark, end.complete_through).await?;
+            sighting::cover::<DB>(db, lease, run, end.covered).await?;
             keep_tag::<DB>(db, lease, end.page_tag.as_ref()).await
         }
         _ if end.at_source => {
@@ -262,6 +265,7 @@ pub(super) async fn advance<DB: Dialect>(
     lease: &JobLease,
     run: RunId,
     watermark: Option<Version>,
+    covered: Option<Covered>,
 ) -> Result<(), StoreError> {
     job::hold::<DB>(db, lease).await?;
     let open = sql::<DB>("SELECT id FROM run WHERE id = $1 AND job = $2 AND status = 'running'")
@@ -269,11 +273,14 @@ pub(super) async fn advance<DB: Dialect>(
         .bind(lease.job.0)
         .first(db)
         .await?;
-    match (open, lease.task) {
-        (Some(_), Some(id)) => task::advance::<DB>(db, id, watermark).await,
-        (Some(_), None) => move_up::<DB>(db, lease, watermark, None).await,
-        (None, _) => Err(not_open(run)),
+    if open.is_none() {
+        return Err(not_open(run));
     }
+    match lease.task {
+        Some(id) => task::advance::<DB>(db, id, watermark).await?,
+        None => move_up::<DB>(db, lease, watermark, None).await?,
+    }
+    sighting::cover::<DB>(db, lease, run, covered).await
 }
 
 /// Neither ever moves back, whatever the caller computed it from.

@@ -16,6 +16,7 @@ use super::{
 };
 use crate::domain::{
     content::Hash,
+    coverage::Covered,
     instant::Instant,
     run::Counts,
     sync_token::SyncToken,
@@ -196,10 +197,11 @@ impl<DB: Dialect> Store for SqlStore<DB> {
         lease: &JobLease,
         run: RunId,
         watermark: Option<Version>,
+        covered: Option<Covered>,
     ) -> Result<(), StoreError> {
-        let input = (lease.clone(), run, watermark);
-        self.write(input, |db, (lease, run, watermark)| {
-            Box::pin(run::advance::<DB>(db, lease, *run, *watermark))
+        let input = (lease.clone(), run, watermark, covered);
+        self.write(input, |db, (lease, run, watermark, covered)| {
+            Box::pin(run::advance::<DB>(db, lease, *run, *watermark, *covered))
         })
         .await
     }

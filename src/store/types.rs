@@ -5,11 +5,11 @@ use std::{borrow::Cow, sync::Arc, time::Duration};
 use secrecy::SecretString;
 use serde::Serialize;
 
-pub use crate::domain::run::RunId;
 use crate::domain::{
     batch::{BatchRules, batch_body},
     bookmark::Bookmark,
     content::Hash,
+    coverage::Covered,
     delivery::{Next, Tried, Verdict},
     health::{Condition, Health},
     instant::Instant,
@@ -20,6 +20,7 @@ use crate::domain::{
     task::{Plan, TaskId, TaskKind, TaskState},
     version::Version,
 };
+pub use crate::domain::{event_state::EventState, run::RunId};
 
 /// A job's number in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -159,6 +160,8 @@ pub struct RunEnd {
     pub watermark: Option<Version>,
     /// The `hi` of a complete run; with it the baseline is closed.
     pub complete_through: Option<Instant>,
+    /// What the last step of a complete run covered.
+    pub covered: Option<Covered>,
     /// What the next run goes on from, however this one ended; `None` leaves what is stored.
     pub sync_token: Option<SyncToken>,
     /// The validator of a complete run's listing; `None` takes the one before away.

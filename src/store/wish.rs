@@ -5,10 +5,9 @@
 //! at the top of `outbox.rs`.
 
 use super::{
-    StoreError,
+    EventState, StoreError,
     dialect::{Dialect, sql},
-    event::{self, EventState},
-    news, outbox, rows,
+    event, news, outbox, rows,
 };
 
 /// What a person wants of an event.

@@ -50,6 +50,7 @@ mod store_lanes;
 mod store_open;
 mod store_outbox;
 mod store_pages;
+mod store_sightings;
 mod store_tokens;
 mod store_wishes;
 mod support;

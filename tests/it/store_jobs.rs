@@ -42,6 +42,7 @@ fn ok(watermark: Option<i64>, complete_through: i64) -> RunEnd {
         requests: 3,
         watermark: watermark.map(Version),
         complete_through: Some(Instant::from_seconds(complete_through)),
+        covered: None,
         sync_token: None,
         page_tag: None,
     }

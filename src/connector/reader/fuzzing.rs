@@ -224,7 +224,7 @@ fn check(job: &Job, page: &Page) {
             numbers: job.numbers,
         },
     };
-    let records = one_of_each_key(&page.records, false);
+    let (records, _) = one_of_each_key(&page.records, false);
     let decided = decide_page(&records, &std::collections::HashMap::new(), &rules, None, NOW).unwrap();
     assert_eq!(decided.writes.len(), records.len());
     for event in &decided.events {

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use onlynew::{
     domain::{
         content::Hash,
+        coverage::Covered,
         delivery::Next,
         instant::Instant,
         run::Counts,
@@ -199,7 +200,7 @@ watched! {
         }
         store.scene.log().facts.push(Fact::Page { trip, at, run, rows });
     };
-    advance(lease: &JobLease, run: RunId, watermark: Option<Version>) -> () => |store, _done| {
+    advance(lease: &JobLease, run: RunId, watermark: Option<Version>, covered: Option<Covered>) -> () => |store, _done| {
         store.wrote(lease, "the watermark");
         store.watermark_moved(watermark);
     };
