@@ -7,12 +7,14 @@ mod check;
 mod connectors;
 mod demo;
 mod init;
+mod lateness;
 mod outbox;
 mod plan;
 mod quarantine;
 mod run;
 mod state;
 mod status;
+mod sweep;
 mod sync;
 mod table;
 
@@ -61,6 +63,8 @@ enum Command {
     Plan(plan::Plan),
     /// Run one job now, deliver what it finds, and stop.
     Sync(sync::Sync),
+    /// Read everything of one job now, so that it shows what is gone.
+    Sweep(sweep::Sweep),
     /// Run all jobs on their schedules and deliver what they find, until stopped.
     Run,
     /// Show every job: its last run, its watermark, what waits.
@@ -150,6 +154,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         Command::Check => check::run(&context),
         Command::Plan(plan) => plan.run(&context).await,
         Command::Sync(sync) => sync.run(&context).await,
+        Command::Sweep(sweep) => sweep.run(&context).await,
         Command::Run => run::run(&context).await,
         Command::Status => status::run(&context).await,
         Command::State(state) => state.run(&context).await,

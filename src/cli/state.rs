@@ -3,7 +3,7 @@
 use clap::Subcommand;
 use serde_json::json;
 
-use super::{Exit, Session, bad_input, find_job, table};
+use super::{Exit, Session, bad_input, find_job, lateness, table};
 
 /// Subcommands of `state`.
 #[derive(Debug, Subcommand)]
@@ -13,11 +13,19 @@ pub(super) enum State {
         /// The job's name in the jobs file.
         job: String,
     },
+    /// Show how late changes of a job were found: what its lookback has to cover.
+    Lateness {
+        /// The job's name in the jobs file.
+        job: String,
+    },
 }
 
 impl State {
     pub(super) async fn run(&self, session: &Session) -> anyhow::Result<Exit> {
-        let Self::Show { job } = self;
+        let job = match self {
+            Self::Show { job } => job,
+            Self::Lateness { job } => return lateness::run(session, job).await,
+        };
         let app = session.open("warn").await?;
         let job = find_job(&app.config, job)?;
         let view = app.store.job_view(&job.name).await?;

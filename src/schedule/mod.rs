@@ -1,12 +1,15 @@
 //! Which job is due. One tick a second drives everything; what is due, in which zone, and what was missed
 //! follows from the store and the schedule's own rule, never from the ticker.
 
+mod sweeps;
+
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use tokio::{sync::Notify, task::JoinSet};
 use tokio_cron_scheduler::{Job as Tick, JobScheduler, JobSchedulerError};
 use tokio_util::sync::CancellationToken;
 
+use self::sweeps::Sweeps;
 use crate::{
     config::job::Job,
     domain::instant::Instant,
@@ -61,6 +64,7 @@ impl Planner {
         let mut known: HashMap<String, Known> = HashMap::new();
         let mut tasks: HashMap<tokio::task::Id, String> = HashMap::new();
         let mut runs: JoinSet<Ran> = JoinSet::new();
+        let mut sweeps = Sweeps::default();
         while !stop.is_cancelled() {
             tokio::select! {
                 () = tick.notified() => {}
@@ -78,6 +82,7 @@ impl Planner {
                     self.ended(known.entry(job).or_default(), ran.row);
                     continue;
                 }
+                () = sweeps.ended(&self.engine) => continue,
                 () = stop.cancelled() => break,
             }
             for job in &self.jobs {
@@ -89,9 +94,11 @@ impl Planner {
                 known.is_running = true;
                 tasks.insert(task.id(), job.name.clone());
             }
+            sweeps.begin(&self.engine, &self.jobs, &stop);
         }
         let shut_down = ticker.shutdown().await;
         while runs.join_next().await.is_some() {}
+        sweeps.drain().await;
         shut_down
     }
 

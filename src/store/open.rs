@@ -139,6 +139,7 @@ fn sqlite_migrations() -> Migrator {
         migration(9, "message", include_str!("../../migrations/sqlite/0009_message.sql")),
         migration(10, "sighting", include_str!("../../migrations/sqlite/0010_sighting.sql")),
         migration(13, "task", include_str!("../../migrations/sqlite/0013_task.sql")),
+        migration(15, "sweep", include_str!("../../migrations/sqlite/0015_sweep.sql")),
     ])
 }
 
@@ -155,6 +156,7 @@ fn postgres_migrations() -> Migrator {
         migration(9, "message", include_str!("../../migrations/postgres/0009_message.sql")),
         migration(10, "sighting", include_str!("../../migrations/postgres/0010_sighting.sql")),
         migration(13, "task", include_str!("../../migrations/postgres/0013_task.sql")),
+        migration(15, "sweep", include_str!("../../migrations/postgres/0015_sweep.sql")),
     ])
 }
 

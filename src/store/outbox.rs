@@ -32,7 +32,7 @@ use super::{
     news, rows,
     run::WHOLE,
 };
-use crate::domain::{event::Event, lane::Order};
+use crate::domain::{event::Event, lane::Order, task::TaskId};
 
 /// When a head is due that waits for a person.
 pub(super) const NEVER: i64 = i64::MAX;
@@ -43,6 +43,19 @@ pub(super) async fn insert<DB: Dialect>(
     db: &mut DB::Connection,
     job: JobId,
     page: &PageCommit,
+    events: &[Event],
+) -> Result<(), StoreError> {
+    let replay = page.rules.replay.as_ref().map(|replay| replay.task);
+    insert_to::<DB>(db, job, &page.destination, page.order, replay, events).await
+}
+
+/// The same for events that no page made.
+pub(super) async fn insert_to<DB: Dialect>(
+    db: &mut DB::Connection,
+    job: JobId,
+    destination: &str,
+    order: Order,
+    replay: Option<TaskId>,
     events: &[Event],
 ) -> Result<(), StoreError> {
     #[derive(Serialize)]
@@ -60,7 +73,7 @@ pub(super) async fn insert<DB: Dialect>(
     let new = events.iter().map(|event| New {
         id: &event.id,
         key: event.key.as_str(),
-        lane: match page.order {
+        lane: match order {
             Order::Key => event.key.as_str(),
             Order::None => &event.id,
         },
@@ -74,11 +87,11 @@ pub(super) async fn insert<DB: Dialect>(
                 new.value ->> 'kind', new.value ->> 'body', $5, {now}
          FROM {each}($4{json}) AS new",
     )
-    .text(&page.destination)
+    .text(destination)
     .bind(job.0)
     .text(WHOLE)
     .bind(serde_json::to_string(&new.collect::<Vec<_>>())?)
-    .bind(page.rules.replay.as_ref().map(|replay| replay.task.0))
+    .bind(replay.map(|TaskId(replay)| replay))
     .run(db)
     .await?;
     let ids = serde_json::to_string(&events.iter().map(|event| &event.id).collect::<Vec<_>>())?;
@@ -92,7 +105,7 @@ pub(super) async fn insert<DB: Dialect>(
     .bind(ids)
     .run(db)
     .await?;
-    news::tell::<DB>(db, &page.destination).await
+    news::tell::<DB>(db, destination).await
 }
 
 /// Turns the heads of settled events over to the next events of their lanes, due at once, or takes them away.

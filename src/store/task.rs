@@ -11,6 +11,7 @@ use super::{
     dialect::{Dialect, sql, without_nul},
     rows,
     run::signed,
+    sweep,
 };
 use crate::domain::{
     bookmark::Bookmark,
@@ -241,7 +242,7 @@ pub(super) async fn finish<DB: Dialect>(
     .bind(signed(if state == TaskState::Done { 0 } else { failures.into() }))
     .run(db)
     .await?;
-    Ok(())
+    if state == TaskState::Done { sweep::was_read::<DB>(db, id).await } else { Ok(()) }
 }
 
 /// What a person sees of tasks, newest last: of one, or of the newest `limit`.

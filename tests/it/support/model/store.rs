@@ -10,15 +10,18 @@ use onlynew::{
         coverage::Covered,
         delivery::Next,
         instant::Instant,
+        lateness::Histogram,
+        reconcile::{Phase, Standing},
         run::Counts,
         sync_token::SyncToken,
-        task::{Plan, TaskId, TaskKind},
+        task::{Plan, TaskId, TaskKind, TaskState},
         version::Version,
     },
     store::{
-        Attempt, ClaimRules, ClaimedMessage, DestinationView, EventFilter, EventStory, EventView, Granted,
-        JobId, JobLease, JobRow, JobView, NewRun, NewToken, News, Opened, PageCommit, PageOutcome, Progress,
-        QuarantineView, Resumed, RunEnd, RunId, Settled, Store, StoreError, StoredToken, TaskView, Wish,
+        Attempt, ClaimRules, ClaimedMessage, DestinationView, EventFilter, EventStory, EventView, GoneBatch,
+        Granted, JobId, JobLease, JobRow, JobView, Marked, NewRun, NewSweep, NewToken, News, Opened,
+        PageCommit, PageOutcome, Progress, QuarantineView, Resumed, RunEnd, RunId, Settled, Store,
+        StoreError, StoredToken, SweepView, TaskView, Touched, Wish,
     },
 };
 
@@ -228,6 +231,18 @@ watched! {
     cancel_task(task: TaskId) -> bool;
     task(task: TaskId) -> Option<TaskView>;
     tasks(only_open: bool, limit: u32) -> Vec<TaskView>;
+    open_sweep(job: JobId, new: &NewSweep) -> Option<TaskId>;
+    last_sweep(job: JobId) -> Option<SweepView>;
+    first_complete_run(job: JobId) -> Option<Instant>;
+    read_afresh(job: JobId) -> ();
+    set_phase(lease: &JobLease, phase: Phase, gone: u64, of_keys: u64) -> ();
+    end_sweep(lease: &JobLease, state: TaskState, reason: Option<&str>) -> ();
+    accept_deletes(task: TaskId) -> bool;
+    standing(job: JobId, from: Option<Version>, after: &str, limit: u32) -> Vec<Standing>;
+    sighting_fence(lease: &JobLease) -> i64;
+    touched(job: JobId, since: Instant, after: i64, fence: i64, limit: u32) -> Touched;
+    mark_gone(lease: &JobLease, batch: &GoneBatch) -> Marked;
+    lateness(job: JobId) -> Histogram;
     destinations() -> Vec<DestinationView>;
     next_due(destination: &str, linger: Duration) -> Option<Duration>;
     hold_account(account: &str, until: Instant, reason: &str) -> ();
