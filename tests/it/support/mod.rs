@@ -8,4 +8,5 @@ pub mod model;
 pub mod pages;
 pub mod rig;
 pub mod server;
+pub mod shop;
 pub mod source;
