@@ -57,14 +57,13 @@ pub(super) fn deletes(
         }
     }
     match mode {
-        DeleteMode::None => {}
         DeleteMode::Flag if !told.has_flags => {
             let problem = Problem::new(file.mode.span, "this stream marks no deleted records");
             problems.add(problem.help(
                 "`deleted_when` in the source says which record is marked; `mode: reconcile` finds what is gone without marks",
             ));
         }
-        DeleteMode::Flag => {}
+        DeleteMode::None | DeleteMode::Flag => {}
         DeleteMode::Reconcile => check_sweepable(file, told, problems),
     }
     let sweep =

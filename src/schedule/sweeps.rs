@@ -87,15 +87,10 @@ impl Rest {
 
 /// Opens the job's sweep where it is due, and works on the one that is open; `false` where its run failed.
 async fn look(engine: Arc<Engine>, job: Arc<Job>, stop: CancellationToken) -> Result<bool, StoreError> {
-    let opened = engine.open_due_sweep(&job).await?;
+    engine.open_due_sweep(&job).await?;
     let Some(row) = engine.store.find_job(&job.name).await? else { return Ok(true) };
-    let open = match opened {
-        Some(task) => Some(task),
-        None => {
-            let last = engine.store.last_sweep(row.id).await?;
-            last.filter(|last| last.state == TaskState::Open).map(|last| last.task)
-        }
-    };
+    let last = engine.store.last_sweep(row.id).await?;
+    let open = last.filter(|last| last.state == TaskState::Open).map(|last| last.task);
     let Some(task) = open else { return Ok(true) };
     let Some(task) = engine.store.task(task).await? else { return Ok(true) };
     let report = engine.work(&job, &task, &stop).await?;

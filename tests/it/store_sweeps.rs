@@ -29,6 +29,7 @@ both!(
     a_batch_that_is_marked_again_marks_nothing,
     whoever_lost_the_sweep_marks_nothing,
     a_sweep_is_opened_once,
+    a_run_that_was_told_that_nothing_has_changed_names_no_keys,
 );
 
 /// A job that knows the keys 1 and 2, with a sweep.
@@ -106,6 +107,19 @@ async fn a_sweep_is_opened_once(database: Database) {
     assert!(job.store.cancel_task(lease.task.unwrap()).await.unwrap());
     assert_eq!(job.store.open_sweep(job.row.id, &new(None)).await.unwrap(), None, "it is not the first");
     assert!(job.store.open_sweep(job.row.id, &new(lease.task)).await.unwrap().is_some());
+}
+
+async fn a_run_that_was_told_that_nothing_has_changed_names_no_keys(database: Database) {
+    let (job, _) = swept(&database).await;
+    let unmodified = "(SELECT count(*) FROM run WHERE unmodified)";
+    assert_eq!(database.number(unmodified).await, 0);
+    let page = job.page(2, Vec::new());
+    job.commit_page(&onlynew::store::PageCommit { is_unmodified: true, ..page }).await;
+    assert_eq!(database.number(unmodified).await, 1);
+    // What the next run would be told that of is forgotten.
+    database.tamper("UPDATE progress SET page_tag = '{}'").await;
+    job.store.read_afresh(job.row.id).await.unwrap();
+    assert_eq!(database.number("(SELECT count(*) FROM progress WHERE page_tag IS NOT NULL)").await, 0);
 }
 
 /// Marks both keys while a page that holds 2 alone is being committed under `lease_of`.

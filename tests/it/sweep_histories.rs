@@ -15,7 +15,7 @@ use crate::{
 
 both!(no_history_of_sweeps_tells_a_lie);
 
-/// How many histories, and how many steps each. ONLYNEW_SWEEPS=N has more of them.
+/// How many histories, and how many steps each. `ONLYNEW_SWEEPS=N` has more of them.
 fn histories(database: &Database) -> u64 {
     let given = std::env::var("ONLYNEW_SWEEPS").ok().and_then(|text| text.parse().ok());
     given.unwrap_or(if database.url().starts_with("sqlite") { 10 } else { 3 })
@@ -37,9 +37,10 @@ struct Truth {
 
 async fn no_history_of_sweeps_tells_a_lie(database: Database) {
     for seed in 0..histories(&database) {
-        let other = match database.url().starts_with("sqlite") {
-            true => Database::sqlite(),
-            false => Database::postgres().await.unwrap(),
+        let other = if database.url().starts_with("sqlite") {
+            Database::sqlite()
+        } else {
+            Database::postgres().await.unwrap()
         };
         history(other, seed).await;
     }
@@ -93,7 +94,7 @@ async fn step(shop: &Shop, truth: &mut Truth, random: &mut fastrand::Rng, seed: 
         3..5 => {
             truth.story.push(format!("{now} {id} is gone"));
             truth.held_since.remove(&id);
-            shop.change(|shelf| drop(shelf.rows.remove(&id)));
+            shop.change(|shelf| shelf.take(id));
         }
         5 => shop.change(|shelf| shelf.restless.push(id)),
         6..8 => {

@@ -56,6 +56,11 @@ impl Shelf {
         self.rows.insert(id, Row { version, content, shown_from });
     }
 
+    /// Takes a row away.
+    pub fn take(&mut self, id: u32) {
+        self.rows.remove(&id);
+    }
+
     fn list(&mut self, asked: &Asked) -> Reply {
         let since: Option<Instant> = asked.query.get("since").map(|since| since.parse().unwrap());
         let mut rows: Vec<_> = self
