@@ -21,12 +21,12 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     config::{Config, destination::Destination, job::Job},
     connector::{Http, HttpOptions, Tokens},
-    domain::clock::Clock,
+    domain::{clock::Clock, run::RunStatus},
     engine::{Engine, RunReport, Trigger},
     limit::{Limits, SystemClock},
     outbox::Dispatcher,
     schedule::{Janitor, Planner},
-    store::{self, News, Store, StoreError},
+    store::{self, News, Store, StoreError, SweepView},
 };
 
 /// How long a stopping process waits for what is under way, at least: a delivery gets its whole timeout.
@@ -65,6 +65,21 @@ pub struct Synced {
     pub delivery_error: Option<String>,
     /// Why the store could not be asked any more once the run was over.
     pub store_error: Option<StoreError>,
+}
+
+/// How a `sweep` came out.
+#[derive(Debug)]
+pub struct Swept {
+    /// Where the sweep stands.
+    pub sweep: SweepView,
+    /// The last run of it that this process did.
+    pub report: Option<RunReport>,
+    /// Another process works on it.
+    pub is_elsewhere: bool,
+    /// Events of the job delivered meanwhile.
+    pub delivered: u64,
+    /// Events of the job that still wait.
+    pub pending: u64,
 }
 
 impl App {
@@ -134,6 +149,34 @@ impl App {
             Err(error) => synced.store_error = Some(error),
         }
         Ok(synced)
+    }
+
+    /// A sweep of a job now, as far as it may go, and the delivery of what it stored. `None` where the job has not read
+    /// anything yet.
+    pub async fn sweep(&self, job: &Arc<Job>, stop: &CancellationToken) -> Result<Option<Swept>> {
+        self.readdress(job).await?;
+        let Some(task) = self.engine.ask_for_sweep(job).await? else { return Ok(None) };
+        let mut last = None;
+        let is_elsewhere = loop {
+            let task = self.store.task(task).await?.context("the sweep has no task in the store")?;
+            if task.worker.is_some() {
+                break true;
+            }
+            match self.engine.work(job, &task, stop).await? {
+                // What it has read may show at once what is gone.
+                Some(report) if report.status == RunStatus::Ok => last = Some(report),
+                Some(report) => {
+                    last = Some(report);
+                    break false;
+                }
+                None => break false,
+            }
+        };
+        let drained = self.dispatcher(&job.destination)?.drain(stop).await?;
+        let view = self.store.job_view(&job.name).await?.context("the job has no row in the store")?;
+        let sweep = self.store.last_sweep(view.row.id).await?.context("the sweep is gone")?;
+        let delivered = drained.delivered.get(&view.row.id).copied().unwrap_or_default();
+        Ok(Some(Swept { sweep, report: last, is_elsewhere, delivered, pending: view.pending }))
     }
 
     /// Runs all jobs on their schedules and delivers their events until `stop`, then lets what is under way

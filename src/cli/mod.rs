@@ -7,6 +7,7 @@ mod check;
 mod connectors;
 mod demo;
 mod init;
+mod lateness;
 mod outbox;
 mod plan;
 mod quarantine;
@@ -16,6 +17,7 @@ mod replays;
 mod run;
 mod state;
 mod status;
+mod sweep;
 mod sync;
 mod table;
 mod verify;
@@ -66,6 +68,8 @@ enum Command {
     Plan(plan::Plan),
     /// Run one job now, deliver what it finds, and stop.
     Sync(sync::Sync),
+    /// Read everything of one job now, so that it shows what is gone.
+    Sweep(sweep::Sweep),
     /// Run all jobs on their schedules and deliver what they find, until stopped.
     Run,
     /// Read a window of a job again, beside its live runs, and send what was missed.
@@ -165,6 +169,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         Command::Check => check::run(&context),
         Command::Plan(plan) => plan.run(&context).await,
         Command::Sync(sync) => sync.run(&context).await,
+        Command::Sweep(sweep) => sweep.run(&context).await,
         Command::Run => run::run(&context).await,
         Command::Replay(replay) => replay.run(&context).await,
         Command::Replays(replays) => replays.run(&context).await,

@@ -3,7 +3,7 @@
 use clap::Subcommand;
 use serde_json::{Value, json};
 
-use super::{Exit, Session, bad_input, find_job, run::stop_on_signal, table};
+use super::{Exit, Session, bad_input, find_job, lateness, run::stop_on_signal, table};
 
 /// Subcommands of `state`.
 #[derive(Debug, Subcommand)]
@@ -19,12 +19,18 @@ pub(super) enum State {
         #[arg(long)]
         dry_run: bool,
     },
+    /// Show how late changes of a job were found: what its lookback has to cover.
+    Lateness {
+        /// The job's name in the jobs file.
+        job: String,
+    },
 }
 
 impl State {
     pub(super) async fn run(&self, session: &Session) -> anyhow::Result<Exit> {
         match self {
             Self::Show { job } => show(session, job).await,
+            Self::Lateness { job } => lateness::run(session, job).await,
             Self::Purge { dry_run } => purge(session, *dry_run).await,
         }
     }

@@ -1,13 +1,15 @@
 //! `onlynew status`: every job at a glance, the destinations that are not well, and the replays that are not over.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
-use super::{Exit, Session, outbox::destinations::Known, replay, replays, table};
+use super::{Exit, Session, lateness, outbox::destinations::Known, replay, replays, sweep, table};
 use crate::{
     app::App,
     config::job::Job,
-    domain::{clock::machine_time, instant::Instant, units::format_duration},
-    store::JobView,
+    domain::{clock::machine_time, instant::Instant, lateness::Histogram, units::format_duration},
+    store::{JobView, SweepView},
 };
 
 pub(super) async fn run(session: &Session) -> anyhow::Result<Exit> {
@@ -32,7 +34,8 @@ pub(super) async fn run(session: &Session) -> anyhow::Result<Exit> {
             rows.iter().map(Row::cells),
         );
         let replays = open.iter().map(|task| replays::in_a_line(&app, task));
-        let trouble: Vec<String> = destinations.iter().filter_map(Known::trouble).chain(replays).collect();
+        let trouble = destinations.iter().filter_map(Known::trouble).chain(replays);
+        let trouble: Vec<String> = rows.iter().flat_map(Row::trouble).chain(trouble).collect();
         if trouble.is_empty() { jobs } else { format!("{jobs}\n\n{}", trouble.join("\n")) }
     });
     Ok(Exit::Good)
@@ -43,6 +46,9 @@ struct Row {
     view: Option<JobView>,
     watermark: Option<Value>,
     next: Option<Instant>,
+    sweep: Option<SweepView>,
+    lateness: Histogram,
+    lookback: Duration,
     now: Instant,
 }
 
@@ -57,11 +63,23 @@ impl Row {
             None => job.schedule.next(now),
         };
         let watermark = watermark.map(|version| job.version_format().show(version));
-        Ok(Self { job: job.name.clone(), view, watermark, next, now })
+        let (sweep, lateness) = match &view {
+            Some(view) => (app.store.last_sweep(view.row.id).await?, app.store.lateness(view.row.id).await?),
+            None => (None, Histogram::default()),
+        };
+        let lookback = job.window.lookback;
+        Ok(Self { job: job.name.clone(), view, watermark, next, sweep, lateness, lookback, now })
     }
 
     fn complete_through(&self) -> Option<Instant> {
         self.view.as_ref()?.progress.as_ref()?.complete_through
+    }
+
+    /// What a person should know of the job.
+    fn trouble(&self) -> Vec<String> {
+        let asks = self.sweep.as_ref().and_then(|sweep| sweep::asks(&self.job, sweep));
+        let late = self.lateness.advice(self.lookback).map(|advice| format!("{}: {advice}", self.job));
+        asks.into_iter().chain(late).collect()
     }
 
     fn count(&self, of: impl Fn(&JobView) -> u64) -> u64 {
@@ -76,7 +94,8 @@ impl Row {
             "lag_seconds": self.complete_through().map(|through| self.now.since(through).as_secs()),
             "pending": self.count(|view| view.pending), "delivered": self.count(|view| view.delivered),
             "dead": self.count(|view| view.dead), "quarantined": self.count(|view| view.quarantined),
-            "next_run": self.next,
+            "next_run": self.next, "sweep": self.sweep.as_ref().map(sweep::shown),
+            "lateness": lateness::shown(&self.lateness, self.lookback),
         })
     }
 
@@ -84,7 +103,7 @@ impl Row {
         let run = self.view.as_ref().and_then(|view| view.last_run.as_ref());
         let whole = table::to_the_second;
         let lag = self.complete_through().map(|through| {
-            let seconds = std::time::Duration::from_secs(self.now.since(through).as_secs());
+            let seconds = Duration::from_secs(self.now.since(through).as_secs());
             format_duration(seconds)
         });
         [

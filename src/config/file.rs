@@ -10,8 +10,8 @@ use super::{
     destination_file::DestinationFile,
     job::FirstRun,
     text::{
-        AllowPrivateForm, DurationForm, LifetimeForm, Literal, PathForm, SecretForm, StartForm, TextOr,
-        ZoneForm,
+        AllowPrivateForm, DurationForm, LifetimeForm, Literal, PathForm, SecretForm, ShareForm, StartForm,
+        TextOr, ZoneForm,
     },
 };
 use crate::domain::{decide::Detect, event::ChangeKind, numbers::Numbers, version_field::OnMissingVersion};
@@ -160,6 +160,8 @@ pub(super) struct JobFile {
     pub(super) first_run: Option<FirstRun>,
     /// What counts as a change.
     pub(super) changes: Option<Spanned<ChangesFile>>,
+    /// How it is told that a record is gone. Default: `flag` where the stream marks deleted records, else `none`.
+    pub(super) deletes: Option<Spanned<DeletesFile>>,
     /// The name of a destination under `destinations`, or a webhook's URL, or the destination itself.
     pub(super) destination: Spanned<TextOr<DestinationFile>>,
 }
@@ -174,6 +176,35 @@ pub(super) struct ScheduleFile {
     /// The time zone that the pattern is read in.
     #[schemars(with = "Option<ZoneForm>", extend("default" = "UTC"))]
     pub(super) timezone: Option<Spanned<String>>,
+}
+
+/// How it is told that a record is gone.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DeletesFile {
+    /// The way.
+    #[schemars(with = "DeleteMode")]
+    pub(super) mode: Spanned<DeleteMode>,
+    /// The period of the sweeps of `reconcile`, at least `1s`.
+    #[schemars(with = "Option<DurationForm>", extend("default" = "1d"))]
+    pub(super) every: Option<Spanned<String>>,
+    /// When `reconcile` sweeps, by a cron pattern, in place of `every`.
+    pub(super) schedule: Option<Spanned<ScheduleFile>>,
+    /// The share of the known keys that a sweep may call gone without a person's word: `10%`, or `0.1`.
+    #[schemars(with = "Option<ShareForm>", extend("default" = "10%"))]
+    pub(super) max_ratio: Option<Spanned<String>>,
+}
+
+/// A way of telling that a record is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum DeleteMode {
+    /// It is not told; marks of the source are left unread.
+    None,
+    /// The source marks it, as the stream's `deleted_when` says.
+    Flag,
+    /// Now and then everything is read, and what is not there any more is gone; marks of the source count, too.
+    Reconcile,
 }
 
 /// Which versions a run asks for.

@@ -7,7 +7,7 @@ use secrecy::SecretString;
 use super::{account::Account, destination::Destination, stream::Stream};
 use crate::domain::{
     content::Hash, decide::Detect, event::ChangeKind, fires::Schedule, json_path::JsonPath, numbers::Numbers,
-    version::VersionFormat, version_field::OnMissingVersion, window::WindowRule,
+    reconcile::Share, version::VersionFormat, version_field::OnMissingVersion, window::WindowRule,
 };
 
 /// A job, ready to run.
@@ -39,6 +39,8 @@ pub struct Job {
     pub numbers: Numbers,
     /// The kinds of change that are sent.
     pub emit: Vec<ChangeKind>,
+    /// When and how it is swept; `None` where what is gone is not looked for.
+    pub sweep: Option<SweepRule>,
     /// Where events go.
     pub destination: Arc<Destination>,
     /// What was filled in from outside the file: nothing that is shown may hold it.
@@ -82,6 +84,15 @@ impl Job {
     pub fn version_format(&self) -> VersionFormat {
         self.stream.incremental.as_ref().map_or(VersionFormat::Auto, |incremental| incremental.format.clone())
     }
+}
+
+/// When and how a job is swept.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SweepRule {
+    /// When everything is read.
+    pub schedule: Schedule,
+    /// How much of the known keys it may call gone without a person's word.
+    pub max_ratio: Share,
 }
 
 /// What the first run sends.

@@ -14,6 +14,7 @@ mod connector;
 mod connector_file;
 mod credentials;
 mod de;
+mod deletes;
 pub mod destination;
 mod destination_file;
 mod destinations;

@@ -13,6 +13,7 @@ use super::{
     connector::Connector,
     connector_file::StreamFile,
     de::Spanned,
+    deletes::{Told, deletes},
     destinations::Destinations,
     error::{Problem, Problems, Span, listed},
     file::{JobFile, JobsFile, ScheduleFile},
@@ -25,6 +26,7 @@ use crate::domain::{
     allow_private::AllowPrivate,
     fires::{CronError, Schedule},
     retention::Retention,
+    version_field::OnMissingVersion,
 };
 
 /// The store where none is named.
@@ -169,11 +171,20 @@ impl<'a> Resolver<'a> {
         let defaults = stream_file.defaults.as_ref();
         let window = rules::window(file.window.as_ref(), defaults, incremental, self.problems);
         let changes = rules::changes(file.changes.as_ref(), defaults, stream_file.versions(), self.problems);
+        let told = Told {
+            has_flags: stream_file.deleted_when.is_some(),
+            goes_by_token: incremental.is_some_and(|incremental| incremental.goes_by_token()),
+            on_missing_version: changes
+                .as_ref()
+                .map_or_else(OnMissingVersion::default, |changes| changes.on_missing_version),
+        };
+        let deletes = deletes(file.deletes.as_ref(), told, |schedule| self.cron(schedule), self.problems);
         if !connector.usable || self.problems.count() > before {
             return None;
         }
-        let (values, changes) = (values?, changes?);
-        let stream = streams::build(connector, stream_file, Some(&values), self.problems)?;
+        let (values, changes, deletes) = (values?, changes?, deletes?);
+        let mut stream = streams::build(connector, stream_file, Some(&values), self.problems)?;
+        stream.deleted_when = stream.deleted_when.filter(|_| deletes.by_flag);
         // A record's key is the same by definition, however it is spelled: it is no content (field case C23).
         let ignored = [changes.ignored, stream.primary_key.clone()].concat();
         rules::check_steps(file.window.as_ref(), defaults, stream.bounded, self.problems);
@@ -191,6 +202,7 @@ impl<'a> Resolver<'a> {
             on_missing_version: changes.on_missing_version,
             numbers: changes.numbers,
             emit: changes.emit,
+            sweep: deletes.sweep,
             destination: destination?,
             hidden: Arc::clone(&self.hidden),
         })

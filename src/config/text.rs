@@ -97,6 +97,8 @@ forms! {
         "title": "a date such as `2026-01-01`, or a timestamp such as `2026-01-01T12:00:00Z`",
         "type": ["string", "integer"],
     }
+    /// A share of a whole.
+    ShareForm { "title": "a percentage such as `10%`, or a fraction such as `0.1`", "type": ["string", "number"], "examples": ["10%", 0.1] }
     /// How versions are spelled.
     VersionFormatForm {
         "title": "`auto`, `iso8601`, `date`, `rfc2822`, `epoch_s`, `epoch_ms`, `epoch_us`, `integer`, `decimal`, or a pattern such as `%d.%m.%Y %H:%M`",

@@ -107,6 +107,11 @@ fn is_zero(count: &u64) -> bool {
 }
 
 impl Counts {
+    /// Whether anything changed.
+    pub const fn has_changes(&self) -> bool {
+        self.created + self.updated + self.deleted + self.restored > 0
+    }
+
     /// Counts one decision.
     pub fn count(&mut self, decision: Decision) {
         match decision {

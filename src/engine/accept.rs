@@ -79,6 +79,7 @@ impl Engine {
             destination: job.destination.name.clone(),
             order: job.destination.lanes.order,
             bookmark: None,
+            measure: None,
             is_unmodified: false,
         };
         Ok(match self.store.accept_quarantined(lease, record.id, &page).await? {

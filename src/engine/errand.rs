@@ -54,7 +54,8 @@ impl Errand<'_> {
     pub(super) fn wants(self, record: &SeenRecord) -> bool {
         match self {
             Self::Live => true,
-            Self::Task(task) => task.plan.wants(record),
+            // Whatever a sweep is shown is there.
+            Self::Task(task) => task.kind == TaskKind::Reconcile || task.plan.wants(record),
         }
     }
 

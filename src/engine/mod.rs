@@ -9,6 +9,7 @@ mod errand;
 mod report;
 mod rules;
 mod run;
+mod sweep;
 mod sync;
 mod task;
 mod walk;

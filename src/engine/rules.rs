@@ -1,13 +1,16 @@
 //! How the pages of a run are decided: what its first answer fixes, what a baseline is silent about, and whose records
 //! they are.
 
-use super::walk::Walk;
+use std::time::Duration;
+
+use super::{errand::Errand, walk::Walk};
 use crate::{
     config::job::Job,
     connector::Page,
     domain::{
         event::EventSource,
-        instant::Instant,
+        instant::{Instant, micros_of},
+        lateness::{Measure, Passed},
         page::{PageRules, Silence},
         retention::Floor,
         version::Version,
@@ -40,6 +43,26 @@ impl Walk<'_> {
         let Some(lease) = lease else { return Ok(Silence::Never) };
         let at = self.engine.store.fix_baseline(lease, fixed.complete_through).await?;
         Ok(Silence::Baseline(self.job.has_time_versions().then(|| Version(at.micros()))))
+    }
+
+    /// How late changes are told: by the watermark that held when a live run began, and not while there is none that
+    /// polling has gone by.
+    pub(super) fn measure(&self, progress: &Progress) -> Option<Measure> {
+        let job = self.job;
+        let is_polled = job.stream.sync.is_none();
+        if let Errand::Live = self.errand {
+            let watermark = progress.watermark.filter(|_| job.has_time_versions() && !progress.baseline_open);
+            return watermark.filter(|_| is_polled).map(Measure::Live);
+        }
+        let window = &job.window;
+        let lookback = if window.is_time { window.lookback + window.granularity } else { Duration::ZERO };
+        is_polled.then(|| {
+            Measure::Beside(Passed {
+                lookback: job.stream.incremental.is_some().then(|| micros_of(lookback)),
+                start: window.start,
+                is_time: window.is_time,
+            })
+        })
     }
 
     pub(super) fn rules(&self, source: &EventSource, page: &Page, silence: Silence) -> PageRules {

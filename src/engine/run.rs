@@ -154,7 +154,12 @@ impl Engine {
     }
 
     /// Renews the lease for as long as it is polled; cancels `lost` where another process took it over.
-    async fn keep(&self, job: &Job, lease: &JobLease, lost: &CancellationToken) -> std::convert::Infallible {
+    pub(super) async fn keep(
+        &self,
+        job: &Job,
+        lease: &JobLease,
+        lost: &CancellationToken,
+    ) -> std::convert::Infallible {
         loop {
             tokio::time::sleep(RENEW_EVERY).await;
             match self.store.renew_job_lease(lease, LEASE).await {

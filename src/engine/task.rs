@@ -14,12 +14,13 @@ use super::{
 };
 use crate::{
     config::job::Job,
-    domain::{run::RunStatus, steps::Steps, task::Plan, window::CLOCK_TOLERANCE},
-    store::{JobId, JobRow, StoreError, TaskView},
+    domain::{run::RunStatus, steps::Steps, task::Plan, task::TaskKind, window::CLOCK_TOLERANCE},
+    store::{JobId, JobLease, JobRow, StoreError, TaskView},
 };
 
 impl Engine {
-    /// Works on a task for one run. `None` where another process does, or it has ended.
+    /// Works on a task for one run. `None` where another process does, or it has ended, or it is a sweep that has read
+    /// everything: that is brought as far as it may go.
     pub async fn work(
         &self,
         job: &Arc<Job>,
@@ -28,12 +29,50 @@ impl Engine {
     ) -> Result<Option<RunReport>, StoreError> {
         let row = self.register(job).await?;
         let Some(lease) = self.store.lease_task(task.id, &self.owner, LEASE).await? else { return Ok(None) };
-        let report = match self.held_until(job).await? {
-            Some(reason) => Ok(put_off(job, task, reason)),
-            None => self.walk(job, Errand::Task(task), &row, &lease, stop).await,
+        let report = match task.kind {
+            TaskKind::Replay => self.read(job, task, &row, &lease, stop).await.map(Some),
+            TaskKind::Reconcile => self.sweep(job, task, &row, &lease, stop).await,
         };
         self.give_back(job, &lease).await;
-        report.inspect(|report| self.tell(report)).map(Some)
+        if let Ok(Some(report)) = &report {
+            self.tell(report);
+        }
+        report
+    }
+
+    /// One run over the task's window.
+    async fn read(
+        &self,
+        job: &Arc<Job>,
+        task: &TaskView,
+        row: &JobRow,
+        lease: &JobLease,
+        stop: &CancellationToken,
+    ) -> Result<RunReport, StoreError> {
+        match self.held_until(job).await? {
+            Some(reason) => Ok(put_off(job, task, reason)),
+            None => self.walk(job, Errand::Task(task), row, lease, stop).await,
+        }
+    }
+
+    /// A run of a sweep, or what comes after its last one.
+    async fn sweep(
+        &self,
+        job: &Arc<Job>,
+        task: &TaskView,
+        row: &JobRow,
+        lease: &JobLease,
+        stop: &CancellationToken,
+    ) -> Result<Option<RunReport>, StoreError> {
+        if self.may_read(job, row, lease).await? {
+            return self.read(job, task, row, lease, stop).await.map(Some);
+        }
+        let lost = CancellationToken::new();
+        tokio::select! {
+            marked = self.reconcile(job, row, lease) => marked?,
+            never = self.keep(job, lease, &lost) => match never {},
+        }
+        Ok(None)
     }
 
     /// Reads what a replay would read and decides it as that would, but writes and sends nothing, and needs no lease. Only an

@@ -286,6 +286,7 @@ impl<'a> Walk<'a> {
                 requests: reader.requests(),
                 rules: self.rules(&course.source, &page, silence),
                 bookmark: self.bookmark(progress, course, fixed, *seen, &page),
+                measure: self.measure(progress),
                 is_unmodified: page.is_unmodified,
                 records: page.records.into_iter().filter(|record| self.errand.wants(record)).collect(),
                 quarantined: page.quarantined,

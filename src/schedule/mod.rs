@@ -2,6 +2,7 @@
 //! follows from the store and the schedule's own rule, never from the ticker.
 
 mod janitor;
+mod sweeps;
 mod tasks;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -12,6 +13,7 @@ use tokio::{sync::Notify, task::JoinSet};
 use tokio_cron_scheduler::{Job as Tick, JobScheduler, JobSchedulerError};
 use tokio_util::sync::CancellationToken;
 
+use self::sweeps::Sweeps;
 use self::tasks::Tasks;
 use crate::{
     config::job::Job,
@@ -68,6 +70,7 @@ impl Planner {
         let mut tasks: HashMap<tokio::task::Id, String> = HashMap::new();
         let mut runs: JoinSet<Ran> = JoinSet::new();
         let mut beside = Tasks::default();
+        let mut sweeps = Sweeps::default();
         while !stop.is_cancelled() {
             tokio::select! {
                 () = tick.notified() => {}
@@ -86,6 +89,7 @@ impl Planner {
                     continue;
                 }
                 () = beside.ended(&self.engine) => continue,
+                () = sweeps.ended(&self.engine) => continue,
                 () = stop.cancelled() => break,
             }
             for job in &self.jobs {
@@ -98,10 +102,12 @@ impl Planner {
                 tasks.insert(task.id(), job.name.clone());
             }
             beside.begin(&self.engine, &self.jobs, &stop).await;
+            sweeps.begin(&self.engine, &self.jobs, &stop);
         }
         let shut_down = ticker.shutdown().await;
         while runs.join_next().await.is_some() {}
         beside.drain().await;
+        sweeps.drain().await;
         shut_down
     }
 

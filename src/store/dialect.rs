@@ -109,7 +109,9 @@ impl Dialect for Postgres {
     const WORDS: &'static [(&'static str, &'static str)] = &[
         ("{now}", "CAST(floor(extract(epoch FROM statement_timestamp()) * 1000000) AS BIGINT)"),
         ("{uid}", "replace(CAST(gen_random_uuid() AS TEXT), '-', '')"),
-        ("{for_update}", "FOR UPDATE"),
+        // No lock here is for a row's key, and the full one would keep others from storing rows that refer to it: a page
+        // of a task from storing records of its job, whose row a live page holds while it waits for one of these records.
+        ("{for_update}", "FOR NO KEY UPDATE"),
         ("{skip_locked}", "FOR UPDATE SKIP LOCKED"),
         ("{each}", "json_array_elements"),
         ("{each_text}", "json_array_elements_text"),
@@ -288,7 +290,7 @@ mod tests {
         let statement = "SELECT {unhex}(value ->> 'h'{hex}) FROM {each}($1{json}) {for_update}";
         assert_eq!(
             spelled::<Postgres>(statement),
-            "SELECT decode(value ->> 'h', 'hex') FROM json_array_elements($1::json) FOR UPDATE"
+            "SELECT decode(value ->> 'h', 'hex') FROM json_array_elements($1::json) FOR NO KEY UPDATE"
         );
         assert_eq!(spelled::<Sqlite>(statement), "SELECT unhex(value ->> 'h') FROM json_each($1) ");
     }

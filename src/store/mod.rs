@@ -11,6 +11,7 @@ mod dialect;
 mod event;
 mod floor;
 mod job;
+mod lateness;
 mod news;
 mod open;
 mod outbox;
@@ -22,6 +23,7 @@ mod run;
 mod settle;
 mod sighting;
 mod sql_store;
+mod sweep;
 mod task;
 mod tidy;
 mod token;
@@ -51,10 +53,12 @@ use crate::domain::{
     instant::Instant,
     key::RecordKey,
     lane::Order,
+    lateness::{Histogram, Measure},
     page::{PageRules, SeenRecord},
+    reconcile::{Phase, Standing},
     run::{Counts, RunKind},
     sync_token::SyncToken,
-    task::{Plan, TaskId, TaskKind},
+    task::{Plan, TaskId, TaskKind, TaskState},
     version::Version,
 };
 
@@ -167,6 +171,68 @@ pub trait Store: Debug + Send + Sync {
         only_open: bool,
         limit: u32,
     ) -> Result<Vec<TaskView>, StoreError>;
+
+    /// Opens a sweep of a job; `None` where one is open, or another one is the newest by now.
+    async fn open_sweep(&self, job: JobId, new: &NewSweep) -> Result<Option<TaskId>, StoreError>;
+
+    /// The newest sweep of a job.
+    async fn last_sweep(&self, job: JobId) -> Result<Option<SweepView>, StoreError>;
+
+    /// When the job's first live run was complete; `None` where none was.
+    async fn first_complete_run(&self, job: JobId) -> Result<Option<Instant>, StoreError>;
+
+    /// Has the next live run of a job read its listing also where that has not changed.
+    async fn read_afresh(&self, job: JobId) -> Result<(), StoreError>;
+
+    /// Moves a sweep on to a phase, with how many keys are gone of how many.
+    async fn set_phase(
+        &self,
+        lease: &JobLease,
+        phase: Phase,
+        gone: u64,
+        of_keys: u64,
+    ) -> Result<(), StoreError>;
+
+    /// Ends a sweep.
+    async fn end_sweep(
+        &self,
+        lease: &JobLease,
+        state: TaskState,
+        reason: Option<&str>,
+    ) -> Result<(), StoreError>;
+
+    /// Lets a sweep go on that asks; `false` where it does not ask.
+    async fn accept_deletes(&self, task: TaskId) -> Result<bool, StoreError>;
+
+    /// At most `limit` keys of a job that are not deleted, behind `after` in key order; with `from` those alone whose version
+    /// is not below it.
+    async fn standing(
+        &self,
+        job: JobId,
+        from: Option<Version>,
+        after: &str,
+        limit: u32,
+    ) -> Result<Vec<Standing>, StoreError>;
+
+    /// The number of the last sighting of a sweep's job, in a transaction that no page of the job is committed beside.
+    async fn sighting_fence(&self, lease: &JobLease) -> Result<i64, StoreError>;
+
+    /// What pages of a job met since an instant, in at most `limit` sightings behind `after`, up to `fence`.
+    async fn touched(
+        &self,
+        job: JobId,
+        since: Instant,
+        after: i64,
+        fence: i64,
+        limit: u32,
+    ) -> Result<Touched, StoreError>;
+
+    /// Marks keys as deleted and stores their events, in one transaction that no page of the job is committed beside;
+    /// those that a page has met behind the batch's fence, or that were written or deleted meanwhile, stay.
+    async fn mark_gone(&self, lease: &JobLease, batch: &GoneBatch) -> Result<Marked, StoreError>;
+
+    /// How late changes of a job were found.
+    async fn lateness(&self, job: JobId) -> Result<Histogram, StoreError>;
 
     /// Turns the waiting events of a job over to the destination that it names now; returns how many were
     /// not there yet. What is being sent is settled where it is.
@@ -330,6 +396,8 @@ pub struct PageCommit {
     pub order: Order,
     /// Where the walk stands behind it.
     pub bookmark: Option<Bookmark>,
+    /// How its late changes are told; `None` where they are not.
+    pub measure: Option<Measure>,
     /// The source says that it is the page that was read before; any other makes the validator void.
     pub is_unmodified: bool,
 }

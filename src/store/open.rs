@@ -148,6 +148,7 @@ fn sqlite_migrations() -> Migrator {
         migration(13, "task", include_str!("../../migrations/sqlite/0013_task.sql")),
         migration(12, "retention", include_str!("../../migrations/sqlite/0012_retention.sql")),
         migration(14, "replay_events", include_str!("../../migrations/sqlite/0014_replay_events.sql")),
+        migration(15, "sweep", include_str!("../../migrations/sqlite/0015_sweep.sql")),
     ])
 }
 
@@ -166,6 +167,7 @@ fn postgres_migrations() -> Migrator {
         migration(13, "task", include_str!("../../migrations/postgres/0013_task.sql")),
         migration(12, "retention", include_str!("../../migrations/postgres/0012_retention.sql")),
         migration(14, "replay_events", include_str!("../../migrations/postgres/0014_replay_events.sql")),
+        migration(15, "sweep", include_str!("../../migrations/postgres/0015_sweep.sql")),
     ])
 }
 

@@ -51,6 +51,19 @@ pub(super) async fn insert<DB: Dialect>(
     page: &PageCommit,
     events: &[Event],
 ) -> Result<(), StoreError> {
+    let replay = page.rules.replay.as_ref().map(|replay| replay.task);
+    insert_to::<DB>(db, job, &page.destination, page.order, replay, events).await
+}
+
+/// The same for events that no page made.
+pub(super) async fn insert_to<DB: Dialect>(
+    db: &mut DB::Connection,
+    job: JobId,
+    destination: &str,
+    order: Order,
+    replay: Option<TaskId>,
+    events: &[Event],
+) -> Result<(), StoreError> {
     #[derive(Serialize)]
     struct New<'a> {
         id: &'a str,
@@ -66,7 +79,7 @@ pub(super) async fn insert<DB: Dialect>(
     let new = events.iter().map(|event| New {
         id: &event.id,
         key: event.key.as_str(),
-        lane: match page.order {
+        lane: match order {
             Order::Key => event.key.as_str(),
             Order::None => &event.id,
         },
@@ -80,11 +93,11 @@ pub(super) async fn insert<DB: Dialect>(
                 new.value ->> 'kind', new.value ->> 'body', $5, {now}
          FROM {each}($4{json}) AS new",
     )
-    .text(&page.destination)
+    .text(destination)
     .bind(job.0)
     .text(WHOLE)
     .bind(serde_json::to_string(&new.collect::<Vec<_>>())?)
-    .bind(page.rules.replay.as_ref().map(|replay| replay.task.0))
+    .bind(replay.map(|TaskId(replay)| replay))
     .run(db)
     .await?;
     let ids = serde_json::to_string(&events.iter().map(|event| &event.id).collect::<Vec<_>>())?;
@@ -98,7 +111,7 @@ pub(super) async fn insert<DB: Dialect>(
     .bind(ids)
     .run(db)
     .await?;
-    news::tell::<DB>(db, &page.destination).await
+    news::tell::<DB>(db, destination).await
 }
 
 /// What a replay has sent of these records' keys already.

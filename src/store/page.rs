@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::{
     JobLease, PageCommit, PageOutcome, RunId, StoreError, account,
     dialect::{Dialect, sql},
-    floor, job, outbox, quarantine, rows,
+    floor, job, lateness, outbox, quarantine, rows,
     run::{self, WHOLE},
     sighting,
 };
@@ -38,6 +38,9 @@ pub(super) async fn commit<DB: Dialect>(
     let counts = whole_counts(page, &decided);
     quarantine::insert::<DB>(db, lease, page).await?;
     run::count_page::<DB>(db, lease, page.run, page.number, page.requests, &counts).await?;
+    if page.is_unmodified {
+        run::mark_unmodified::<DB>(db, page.run).await?;
+    }
     run::keep_bookmark::<DB>(db, lease, page.bookmark.as_ref(), page.is_unmodified).await?;
     Ok(PageOutcome { counts, ..decided })
 }
@@ -98,6 +101,9 @@ pub(super) async fn decide<DB: Dialect>(
 
     let decision = decide_page(&records, &known, &sent, &rules, run, account::now::<DB>(db).await?)?;
     // Before the events that follow, so that it is also told before them.
+    if let Some(measure) = page.measure.filter(|_| decision.counts.has_changes()) {
+        lateness::count::<DB>(db, lease, measure, &decision.sightings).await?;
+    }
     sightings.extend(decision.sightings);
     sighting::insert::<DB>(db, lease, page, &sightings).await?;
     write_records::<DB>(db, lease, &decision.writes).await?;

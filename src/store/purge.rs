@@ -93,7 +93,8 @@ macro_rules! latest {
     };
 }
 
-/// Runs that have ended and are not the last one of their kind of their job.
+/// Runs that have ended and are not the last one of their kind of their job. What a task has counted is told as long as it
+/// is open, and what a sweep proves rests on all that was met since it began, and for its reach before.
 macro_rules! ended {
     ($columns:literal, $end:literal) => {
         concat!(
@@ -101,7 +102,11 @@ macro_rules! ended {
             $columns,
             " FROM run WHERE run.status <> 'running' AND run.ended_at < $1
                AND run.id < (SELECT later.id FROM run AS later WHERE later.job = run.job AND later.kind = run.kind
-                             ORDER BY later.id DESC LIMIT 1)",
+                             ORDER BY later.id DESC LIMIT 1)
+               AND NOT EXISTS (SELECT 1 FROM task WHERE task.id = run.task AND task.state = 'open')
+               AND NOT EXISTS (SELECT 1 FROM task JOIN sweep ON sweep.task = task.id
+                               WHERE task.job = run.job AND task.state = 'open'
+                                 AND run.ended_at >= task.created_at - sweep.reach)",
             $end
         )
     };

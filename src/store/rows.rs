@@ -1,5 +1,7 @@
 //! Rows into domain types. What no release writes is an [`StoreError::Inconsistent`], never a guess.
 
+use std::time::Duration;
+
 use serde::de::DeserializeOwned;
 
 use super::{
@@ -41,6 +43,11 @@ pub(super) fn instant<DB: Dialect>(row: &DB::Row, column: &str) -> Result<Instan
 /// An instant that may be missing.
 pub(super) fn maybe_instant<DB: Dialect>(row: &DB::Row, column: &str) -> Result<Option<Instant>, StoreError> {
     Ok(get::<DB, Option<i64>>(row, column)?.map(Instant::from_micros))
+}
+
+/// A length of time, in microseconds.
+pub(super) fn duration<DB: Dialect>(row: &DB::Row, column: &str) -> Result<Duration, StoreError> {
+    Ok(Duration::from_micros(count::<DB>(row, column)?))
 }
 
 /// The columns `id`, `uid` and `last_fire` of a job and `status` of its last run.

@@ -148,6 +148,15 @@ pub(super) async fn count_page<DB: Dialect>(
     if counted == 1 { Ok(()) } else { Err(not_open(run)) }
 }
 
+/// Keeps that a page of the run told nothing of its keys.
+pub(super) async fn mark_unmodified<DB: Dialect>(
+    db: &mut DB::Connection,
+    run: RunId,
+) -> Result<(), StoreError> {
+    sql::<DB>("UPDATE run SET unmodified = TRUE WHERE id = $1").bind(run.0).run(db).await?;
+    Ok(())
+}
+
 /// Keeps where the walk stands, and the validator only behind a page that has not changed. The row of the
 /// job or of the task must be held.
 pub(super) async fn keep_bookmark<DB: Dialect>(

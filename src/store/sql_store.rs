@@ -9,11 +9,11 @@ use sqlx::{Connection, Pool, Transaction};
 
 use super::{
     Attempt, Checked, ClaimRules, ClaimedMessage, Coverage, DestinationView, EventFilter, EventStory,
-    EventView, Granted, JobId, JobLease, JobRow, JobView, NewRun, NewToken, News, Opened, PageCommit,
-    PageOutcome, Progress, Purge, QuarantineView, Resumed, RunEnd, RunId, RunView, Settled, Store,
-    StoreError, StoredToken, Taken, TaskView, Wish, account, claim, destination, dialect::Dialect, event,
-    job, open::is_retried, outbox, page, purge, quarantine, run, settle, task, token, verify, view, why,
-    wish,
+    EventView, GoneBatch, Granted, JobId, JobLease, JobRow, JobView, Marked, NewRun, NewSweep, NewToken,
+    News, Opened, PageCommit, PageOutcome, Progress, Purge, QuarantineView, Resumed, RunEnd, RunId, RunView,
+    Settled, Store, StoreError, StoredToken, SweepView, Taken, TaskView, Touched, Wish, account, claim,
+    destination, dialect::Dialect, event, job, lateness, open::is_retried, outbox, page, purge, quarantine,
+    run, settle, sweep, task, token, verify, view, why, wish,
 };
 use crate::domain::{
     content::Hash,
@@ -21,9 +21,11 @@ use crate::domain::{
     facts::{KeyFacts, RunFacts},
     instant::Instant,
     key::RecordKey,
+    lateness::Histogram,
+    reconcile::{Phase, Standing},
     run::Counts,
     sync_token::SyncToken,
-    task::{Plan, TaskId, TaskKind},
+    task::{Plan, TaskId, TaskKind, TaskState},
     version::Version,
 };
 
@@ -286,6 +288,87 @@ impl<DB: Dialect> Store for SqlStore<DB> {
         limit: u32,
     ) -> Result<Vec<TaskView>, StoreError> {
         task::views::<DB>(&mut *self.reader().await?, None, kind, only_open, limit).await
+    }
+
+    async fn open_sweep(&self, job: JobId, new: &NewSweep) -> Result<Option<TaskId>, StoreError> {
+        self.write((job, new.clone()), |db, (job, new)| Box::pin(sweep::open::<DB>(db, *job, new))).await
+    }
+
+    async fn last_sweep(&self, job: JobId) -> Result<Option<SweepView>, StoreError> {
+        sweep::last::<DB>(&mut *self.reader().await?, job).await
+    }
+
+    async fn first_complete_run(&self, job: JobId) -> Result<Option<Instant>, StoreError> {
+        sweep::first_complete::<DB>(&mut *self.reader().await?, job).await
+    }
+
+    async fn read_afresh(&self, job: JobId) -> Result<(), StoreError> {
+        self.write(job, |db, job| Box::pin(sweep::read_afresh::<DB>(db, *job))).await
+    }
+
+    async fn set_phase(
+        &self,
+        lease: &JobLease,
+        phase: Phase,
+        gone: u64,
+        of_keys: u64,
+    ) -> Result<(), StoreError> {
+        let input = (lease.clone(), phase, gone, of_keys);
+        self.write(input, |db, (lease, phase, gone, of_keys)| {
+            Box::pin(sweep::set_phase::<DB>(db, lease, *phase, *gone, *of_keys))
+        })
+        .await
+    }
+
+    async fn end_sweep(
+        &self,
+        lease: &JobLease,
+        state: TaskState,
+        reason: Option<&str>,
+    ) -> Result<(), StoreError> {
+        let input = (lease.clone(), state, reason.map(str::to_owned));
+        self.write(input, |db, (lease, state, reason)| {
+            Box::pin(sweep::end::<DB>(db, lease, *state, reason.as_deref()))
+        })
+        .await
+    }
+
+    async fn accept_deletes(&self, task: TaskId) -> Result<bool, StoreError> {
+        self.write(task, |db, task| Box::pin(sweep::accept::<DB>(db, *task))).await
+    }
+
+    async fn standing(
+        &self,
+        job: JobId,
+        from: Option<Version>,
+        after: &str,
+        limit: u32,
+    ) -> Result<Vec<Standing>, StoreError> {
+        sweep::standing::<DB>(&mut *self.reader().await?, job, from, after, limit).await
+    }
+
+    async fn sighting_fence(&self, lease: &JobLease) -> Result<i64, StoreError> {
+        self.write(lease.clone(), |db, lease| Box::pin(sweep::fence::<DB>(db, lease))).await
+    }
+
+    async fn touched(
+        &self,
+        job: JobId,
+        since: Instant,
+        after: i64,
+        fence: i64,
+        limit: u32,
+    ) -> Result<Touched, StoreError> {
+        sweep::touched::<DB>(&mut *self.reader().await?, job, since, after, fence, limit).await
+    }
+
+    async fn mark_gone(&self, lease: &JobLease, batch: &GoneBatch) -> Result<Marked, StoreError> {
+        let input = (lease.clone(), batch.clone());
+        self.write(input, |db, (lease, batch)| Box::pin(sweep::mark::<DB>(db, lease, batch))).await
+    }
+
+    async fn lateness(&self, job: JobId) -> Result<Histogram, StoreError> {
+        lateness::histogram::<DB>(&mut *self.reader().await?, job).await
     }
 
     async fn readdress(&self, job: JobId, destination: &str) -> Result<u64, StoreError> {

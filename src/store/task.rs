@@ -11,6 +11,7 @@ use super::{
     dialect::{Dialect, sql, without_nul},
     rows,
     run::signed,
+    sweep,
 };
 use crate::domain::{
     bookmark::Bookmark,
@@ -241,17 +242,17 @@ pub(super) async fn finish<DB: Dialect>(
     .bind(signed(if state == TaskState::Done { 0 } else { failures.into() }))
     .run(db)
     .await?;
-    Ok(())
+    if state == TaskState::Done { sweep::was_read::<DB>(db, id).await } else { Ok(()) }
 }
 
-/// The open tasks that nobody works on, the oldest first, with their jobs' names.
+/// The open replays that nobody works on, the oldest first, with their jobs' names.
 pub(super) async fn waiting<DB: Dialect>(
     db: &mut DB::Connection,
 ) -> Result<Vec<(TaskId, String)>, StoreError> {
     // The sign keeps SQLite to the index of open tasks.
     let rows = sql::<DB>(
         "SELECT task.id, job.name FROM task JOIN job ON job.id = task.job
-         WHERE task.state = 'open' AND (task.lease_owner IS NULL OR task.lease_until <= {now}) ORDER BY +task.id",
+         WHERE task.state = 'open' AND task.kind = 'replay' AND (task.lease_owner IS NULL OR task.lease_until <= {now}) ORDER BY +task.id",
     )
     .all(db)
     .await?;

@@ -1,6 +1,6 @@
 //! What goes into the store and what comes out of it, in domain types.
 
-use std::{borrow::Cow, sync::Arc, time::Duration};
+use std::{borrow::Cow, collections::HashSet, sync::Arc, time::Duration};
 
 use secrecy::SecretString;
 use serde::Serialize;
@@ -11,11 +11,14 @@ use crate::domain::{
     content::Hash,
     coverage::Covered,
     delivery::{Next, Tried, Verdict},
+    event::{ChangeKind, EventSource},
     health::{Condition, Health},
     instant::Instant,
     key::RecordKey,
-    lane::OnDead,
+    lane::{OnDead, Order},
+    reconcile::Phase,
     run::{Counts, RunKind, RunStatus},
+    sighting::KeyMark,
     sync_token::{PageTag, SyncToken},
     task::{Plan, TaskId, TaskKind, TaskState},
     version::Version,
@@ -422,6 +425,107 @@ pub struct Coverage {
     pub cut_off: Vec<RunView>,
     /// How many older ones there are.
     pub more_cut_off: u64,
+}
+
+/// A sweep to be opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewSweep {
+    /// What it reads.
+    pub plan: Plan,
+    /// The configuration that it begins under.
+    pub fingerprint: String,
+    /// How long the source may take to show a change.
+    pub reach: Duration,
+    /// The newest sweep of the job so far.
+    pub after: Option<TaskId>,
+}
+
+/// What is known of a sweep. Its instants are the database's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SweepView {
+    /// Its task.
+    pub task: TaskId,
+    /// The task's state: open until what is gone is marked.
+    pub state: TaskState,
+    /// Where it stands, or stood when it ended.
+    pub phase: Phase,
+    /// Why it ended as it did, or how its last run ended, where that was not well.
+    pub reason: Option<String>,
+    /// What it reads.
+    pub plan: Plan,
+    /// The configuration that it began under.
+    pub fingerprint: String,
+    /// How long the source may take to show a change.
+    pub reach: Duration,
+    /// When it was opened.
+    pub created_at: Instant,
+    /// When it had read everything.
+    pub read_at: Option<Instant>,
+    /// When it ended.
+    pub ended_at: Option<Instant>,
+    /// When this was looked at.
+    pub now: Instant,
+    /// A live run has passed since that began long enough after it.
+    pub has_passed: bool,
+    /// A person has let it go on.
+    pub is_accepted: bool,
+    /// Records that its source returned.
+    pub records: u64,
+    /// Those of them whose key is not known.
+    pub unread: u64,
+    /// Changes that polling had passed.
+    pub missed: u64,
+    /// How late the latest of them was, at most.
+    pub longest: Duration,
+    /// How many keys are gone, once they were counted.
+    pub gone: Option<u64>,
+    /// Of how many.
+    pub of_keys: Option<u64>,
+    /// How many were marked as deleted.
+    pub deleted: u64,
+}
+
+/// Keys that pages met.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Touched {
+    /// Their marks.
+    pub marks: HashSet<KeyMark>,
+    /// The last sighting that was looked at.
+    pub up_to: i64,
+    /// There was none any more.
+    pub is_all: bool,
+}
+
+/// Keys to be marked as deleted.
+#[derive(Clone, Debug)]
+pub struct GoneBatch {
+    /// The keys.
+    pub keys: Vec<RecordKey>,
+    /// The last sighting that they were held against.
+    pub fence: i64,
+    /// Since when they must not have been written.
+    pub since: Instant,
+    /// When this was found, by our clock.
+    pub observed_at: Instant,
+    /// The kinds of change that are sent.
+    pub emit: Vec<ChangeKind>,
+    /// Whose records they are.
+    pub source: EventSource,
+    /// The destination of their events.
+    pub destination: String,
+    /// What goes in order there.
+    pub order: Order,
+}
+
+/// What marking a batch did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Marked {
+    /// How many keys were marked.
+    pub deleted: u64,
+    /// Events were stored of them.
+    pub has_events: bool,
+    /// What pages met meanwhile.
+    pub met: Touched,
 }
 
 /// What a person sees of one job.

@@ -1,5 +1,6 @@
 //! Configurations as people write them: good ones resolve to what they say, wrong ones are told of whole.
 
+mod deletes;
 mod fixtures;
 mod good;
 mod schema;

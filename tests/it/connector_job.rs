@@ -286,6 +286,7 @@ impl Draft {
             on_missing_version: OnMissingVersion::Include,
             numbers: Numbers::Safe,
             emit: ChangeKind::ALL.to_vec(),
+            sweep: None,
             destination: Arc::new(destination),
             hidden: Arc::new([]),
         };

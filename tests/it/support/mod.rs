@@ -9,4 +9,5 @@ pub mod pages;
 pub mod purges;
 pub mod rig;
 pub mod server;
+pub mod shop;
 pub mod source;

@@ -84,6 +84,7 @@ impl RunningJob {
             destination: DESTINATION.into(),
             order: Order::Key,
             bookmark: None,
+            measure: None,
             is_unmodified: false,
         }
     }

@@ -12,16 +12,18 @@ use onlynew::{
         facts::{KeyFacts, RunFacts},
         instant::Instant,
         key::RecordKey,
+        lateness::Histogram,
+        reconcile::{Phase, Standing},
         run::Counts,
         sync_token::SyncToken,
-        task::{Plan, TaskId, TaskKind},
+        task::{Plan, TaskId, TaskKind, TaskState},
         version::Version,
     },
     store::{
         Attempt, Checked, ClaimRules, ClaimedMessage, Coverage, DestinationView, EventFilter, EventStory,
-        EventView, Granted, JobId, JobLease, JobRow, JobView, NewRun, NewToken, News, Opened, PageCommit,
-        PageOutcome, Progress, Purge, QuarantineView, Resumed, RunEnd, RunId, RunView, Settled, Store,
-        StoreError, StoredToken, Taken, TaskView, Wish,
+        EventView, GoneBatch, Granted, JobId, JobLease, JobRow, JobView, Marked, NewRun, NewSweep, NewToken,
+        News, Opened, PageCommit, PageOutcome, Progress, Purge, QuarantineView, Resumed, RunEnd, RunId,
+        RunView, Settled, Store, StoreError, StoredToken, SweepView, Taken, TaskView, Touched, Wish,
     },
 };
 
@@ -238,6 +240,18 @@ watched! {
     waiting_tasks() -> Vec<(TaskId, String)>;
     task(task: TaskId) -> Option<TaskView>;
     tasks(kind: Option<TaskKind>, only_open: bool, limit: u32) -> Vec<TaskView>;
+    open_sweep(job: JobId, new: &NewSweep) -> Option<TaskId>;
+    last_sweep(job: JobId) -> Option<SweepView>;
+    first_complete_run(job: JobId) -> Option<Instant>;
+    read_afresh(job: JobId) -> ();
+    set_phase(lease: &JobLease, phase: Phase, gone: u64, of_keys: u64) -> ();
+    end_sweep(lease: &JobLease, state: TaskState, reason: Option<&str>) -> ();
+    accept_deletes(task: TaskId) -> bool;
+    standing(job: JobId, from: Option<Version>, after: &str, limit: u32) -> Vec<Standing>;
+    sighting_fence(lease: &JobLease) -> i64;
+    touched(job: JobId, since: Instant, after: i64, fence: i64, limit: u32) -> Touched;
+    mark_gone(lease: &JobLease, batch: &GoneBatch) -> Marked;
+    lateness(job: JobId) -> Histogram;
     destinations() -> Vec<DestinationView>;
     next_due(destination: &str, linger: Duration) -> Option<Duration>;
     hold_account(account: &str, until: Instant, reason: &str) -> ();
