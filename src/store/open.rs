@@ -138,6 +138,7 @@ fn sqlite_migrations() -> Migrator {
         migration(8, "redelivery", include_str!("../../migrations/sqlite/0008_redelivery.sql")),
         migration(9, "message", include_str!("../../migrations/sqlite/0009_message.sql")),
         migration(10, "sighting", include_str!("../../migrations/sqlite/0010_sighting.sql")),
+        migration(11, "identity", include_str!("../../migrations/sqlite/0011_identity.sql")),
         migration(13, "task", include_str!("../../migrations/sqlite/0013_task.sql")),
     ])
 }
@@ -154,6 +155,7 @@ fn postgres_migrations() -> Migrator {
         migration(8, "redelivery", include_str!("../../migrations/postgres/0008_redelivery.sql")),
         migration(9, "message", include_str!("../../migrations/postgres/0009_message.sql")),
         migration(10, "sighting", include_str!("../../migrations/postgres/0010_sighting.sql")),
+        migration(11, "identity", include_str!("../../migrations/postgres/0011_identity.sql")),
         migration(13, "task", include_str!("../../migrations/postgres/0013_task.sql")),
     ])
 }
