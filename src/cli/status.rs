@@ -6,7 +6,10 @@ use super::{Exit, Session, outbox::destinations::Known, table};
 use crate::{
     app::App,
     config::job::Job,
-    domain::{clock::machine_time, instant::Instant, units::format_duration},
+    domain::{
+        clock::machine_time, identity::Question, instant::Instant, run::RunStatus, units::format_duration,
+    },
+    engine::edited,
     store::JobView,
 };
 
@@ -27,7 +30,9 @@ pub(super) async fn run(session: &Session) -> anyhow::Result<Exit> {
             rows.iter().map(Row::cells),
         );
         let trouble: Vec<String> = destinations.iter().filter_map(Known::trouble).collect();
-        if trouble.is_empty() { jobs } else { format!("{jobs}\n\n{}", trouble.join("\n")) }
+        let asked = rows.iter().filter_map(Row::asked);
+        let told: Vec<String> = asked.chain(trouble).collect();
+        if told.is_empty() { jobs } else { format!("{jobs}\n\n{}", told.join("\n")) }
     });
     Ok(Exit::Good)
 }
@@ -38,6 +43,7 @@ struct Row {
     watermark: Option<Value>,
     next: Option<Instant>,
     now: Instant,
+    question: Option<Question>,
 }
 
 impl Row {
@@ -51,7 +57,13 @@ impl Row {
             None => job.schedule.next(now),
         };
         let watermark = watermark.map(|version| job.version_format().show(version));
-        Ok(Self { job: job.name.clone(), view, watermark, next, now })
+        let question = view.as_ref().and_then(|view| edited(job, &view.row));
+        Ok(Self { job: job.name.clone(), view, watermark, next, now, question })
+    }
+
+    /// What it asks, because it was edited.
+    fn asked(&self) -> Option<String> {
+        self.question.as_ref().map(|question| format!("{}: {question}", self.job))
     }
 
     fn complete_through(&self) -> Option<Instant> {
@@ -70,7 +82,7 @@ impl Row {
             "lag_seconds": self.complete_through().map(|through| self.now.since(through).as_secs()),
             "pending": self.count(|view| view.pending), "delivered": self.count(|view| view.delivered),
             "dead": self.count(|view| view.dead), "quarantined": self.count(|view| view.quarantined),
-            "next_run": self.next,
+            "next_run": self.next, "edited": self.question.as_ref().map(|question| &question.edited),
         })
     }
 
@@ -84,7 +96,11 @@ impl Row {
         [
             self.job.clone(),
             table::or_dash(run.map(|run| whole(run.started_at))),
-            run.map_or_else(|| "never ran".to_owned(), |run| run.status.name().to_owned()),
+            match (&self.question, run) {
+                (Some(_), _) => RunStatus::Asks.name().to_owned(),
+                (None, Some(run)) => run.status.name().to_owned(),
+                (None, None) => "never ran".to_owned(),
+            },
             table::or_dash(self.complete_through().map(whole)),
             table::or_dash(lag),
             self.count(|view| view.pending).to_string(),

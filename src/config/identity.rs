@@ -30,7 +30,8 @@ impl Job {
     /// What the content hash leaves out beside the key and the version, in no order.
     fn ignored_fields(&self) -> Value {
         let versions = self.stream.incremental.iter().flat_map(|incremental| incremental.field.paths());
-        let left_out: Vec<Value> = self.stream.primary_key.iter().chain(versions).map(JsonPath::steps).collect();
+        let left_out: Vec<Value> =
+            self.stream.primary_key.iter().chain(versions).map(JsonPath::steps).collect();
         let mut ignored: Vec<String> = self
             .ignored
             .iter()

@@ -3,7 +3,7 @@
 //!
 //! It is a hash for each named part, since values may hold secrets. It holds over releases.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -47,7 +47,10 @@ impl Identity {
     /// The identity of these parts. A part that is null is none: what is not set and what nobody can set are the same.
     pub fn of(parts: impl IntoIterator<Item = (String, Value)>) -> Self {
         let parts = parts.into_iter().filter(|(_, value)| !value.is_null());
-        Self { form: FORM, parts: parts.map(|(name, value)| (name, content_hash(&value, &[]).hex())).collect() }
+        Self {
+            form: FORM,
+            parts: parts.map(|(name, value)| (name, content_hash(&value, &[]).hex())).collect(),
+        }
     }
 
     /// An identity as the store holds it; `None` where another release wrote it in another form.
@@ -57,7 +60,8 @@ impl Identity {
 
     /// The names of the parts that differ from those of `stored`: none where it is the same.
     pub fn edited_since(&self, stored: &Self) -> Vec<String> {
-        let names = self.parts.keys().chain(stored.parts.keys().filter(|name| !self.parts.contains_key(*name)));
+        let names =
+            self.parts.keys().chain(stored.parts.keys().filter(|name| !self.parts.contains_key(*name)));
         let mut edited: Vec<String> =
             names.filter(|name| self.parts.get(*name) != stored.parts.get(*name)).cloned().collect();
         edited.sort_unstable();
@@ -65,16 +69,37 @@ impl Identity {
     }
 }
 
-/// What a person is told of a job that was edited.
-pub fn question(job: &str, edited: &[String]) -> String {
-    let names: Vec<String> = edited.iter().map(|name| format!("`{name}`")).collect();
-    format!(
-        "the job was edited: {}. What is stored was read under another meaning, so that nothing is read until you say what \
-         becomes of it: `onlynew accept {job} baseline` forgets it, records what stands silently and sends what is newer; \
-         `onlynew accept {job} emit` forgets it and sends everything that is read; `onlynew accept {job} keep` goes on with \
-         it, where the edit changes no key and no version of what is stored. Or take the edit back",
-        names.join(", ")
-    )
+/// What a job asks that was edited.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    job: String,
+    /// The parts that were edited, by name.
+    pub edited: Vec<String>,
+}
+
+impl Question {
+    /// The question about these parts; `None` where there are none.
+    pub fn about(job: &str, edited: Vec<String>) -> Option<Self> {
+        (!edited.is_empty()).then(|| Self { job: job.to_owned(), edited })
+    }
+
+    /// The parts as a sentence lists them.
+    pub fn parts(&self) -> String {
+        self.edited.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl fmt::Display for Question {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (job, parts) = (&self.job, self.parts());
+        write!(
+            f,
+            "the job was edited ({parts}), so that what is stored of it may mean something else now, and nothing is read \
+             until you say what becomes of it: `onlynew accept {job} baseline` forgets it, records what stands silently and \
+             sends what is newer; `onlynew accept {job} emit` forgets it and sends everything that is read; `onlynew accept \
+             {job} keep` goes on with it, where its keys and versions mean the same as before. Or take the edit back"
+        )
+    }
 }
 
 #[cfg(test)]
@@ -116,12 +141,16 @@ mod tests {
 
     #[test]
     fn a_stored_identity_shows_no_value_and_means_the_same_in_every_release() {
-        let stored = serde_json::to_string(&identity(&json!({"with.token": "s3cr3t", "key_type": "loose"}))).unwrap();
+        let stored =
+            serde_json::to_string(&identity(&json!({"with.token": "s3cr3t", "key_type": "loose"}))).unwrap();
         assert_eq!(
             stored,
             r#"{"form":1,"parts":{"key_type":"e4ecf0b2e2a3ed1b1a4f1f2c5d5d8a4c","with.token":"00000000000000000000000000000000"}}"#
         );
-        assert_eq!(Identity::from_stored(&stored), Some(identity(&json!({"with.token": "s3cr3t", "key_type": "loose"}))));
+        assert_eq!(
+            Identity::from_stored(&stored),
+            Some(identity(&json!({"with.token": "s3cr3t", "key_type": "loose"})))
+        );
     }
 
     #[test]

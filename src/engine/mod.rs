@@ -5,6 +5,7 @@ mod accept;
 mod cut;
 mod end;
 mod errand;
+mod identity;
 mod report;
 mod rules;
 mod run;
@@ -13,5 +14,6 @@ mod task;
 mod walk;
 
 pub use accept::Accepted;
+pub use identity::{Answered, edited};
 pub use report::RunReport;
 pub use run::{Engine, Trigger};

@@ -26,11 +26,10 @@ impl Engine {
     ) -> Result<Option<RunReport>, StoreError> {
         let row = self.register(job).await?;
         let Some(lease) = self.store.lease_task(task.id, &self.owner, LEASE).await? else { return Ok(None) };
-        let report = match self.held_until(job).await? {
-            Some(reason) => {
-                let report = RunReport::not_begun(job, RunStatus::RateLimited, reason);
-                Ok(RunReport { kind: task.kind.into(), ..report })
-            }
+        let held = self.held_until(job).await?;
+        let held = held.map(|reason| RunReport::not_begun(job, RunStatus::RateLimited, reason));
+        let report = match self.asks(job, &row).or(held) {
+            Some(report) => Ok(RunReport { kind: task.kind.into(), ..report }),
             None => self.walk(job, Errand::Task(task), &row, &lease, stop).await,
         };
         self.give_back(job, &lease).await;

@@ -9,6 +9,7 @@ use super::{
 use crate::domain::{
     content::Hash,
     decide::{Deletion, Stored},
+    identity::Identity,
     instant::Instant,
     key::RecordKey,
     page::StoredRecord,
@@ -43,7 +44,7 @@ pub(super) fn maybe_instant<DB: Dialect>(row: &DB::Row, column: &str) -> Result<
     Ok(get::<DB, Option<i64>>(row, column)?.map(Instant::from_micros))
 }
 
-/// The columns `id`, `uid` and `last_fire` of a job and `status` of its last run.
+/// The columns `id`, `uid`, `last_fire`, `identity` and `is_blank` of a job and `status` of its last run.
 pub(super) fn job<DB: Dialect>(row: &DB::Row) -> Result<JobRow, StoreError> {
     let last_run = get::<DB, Option<String>>(row, "status")?.and_then(|name| RunStatus::from_name(&name));
     let has_no_end = [RunStatus::Running, RunStatus::Interrupted, RunStatus::RateLimited];
@@ -52,6 +53,8 @@ pub(super) fn job<DB: Dialect>(row: &DB::Row) -> Result<JobRow, StoreError> {
         id: JobId(get::<DB, _>(row, "id")?),
         uid: get::<DB, _>(row, "uid")?,
         last_fire: maybe_instant::<DB>(row, "last_fire")?,
+        identity: get::<DB, Option<String>>(row, "identity")?.and_then(|text| Identity::from_stored(&text)),
+        is_blank: get::<DB, _>(row, "is_blank")?,
     })
 }
 
