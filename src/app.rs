@@ -83,10 +83,14 @@ pub struct Swept {
 }
 
 impl App {
-    /// Opens the store of a configuration and puts the parts together.
+    /// Opens the store of a configuration and puts the parts together. Jobs that were renamed have their new names then.
     pub async fn open(config: Config) -> Result<Self> {
         let store = store::open(&config.store).await?;
-        Self::new(config, store, Arc::new(SystemClock))
+        let app = Self::new(config, store, Arc::new(SystemClock))?;
+        for job in app.config.jobs.values() {
+            app.engine.take_name_over(job).await?;
+        }
+        Ok(app)
     }
 
     /// Puts the parts together over a store and a clock.

@@ -3,6 +3,7 @@
 //!
 //! Exit codes: 0 good, 1 failed, 2 bad input, 3 partly.
 
+mod accept;
 mod check;
 mod connectors;
 mod demo;
@@ -84,7 +85,9 @@ enum Command {
     Why(why::Why),
     /// Check that everything holds in the store that must hold at every moment; changes nothing.
     Verify,
-    /// Look into what is kept of a job.
+    /// Say what becomes of what is stored of a job that was edited.
+    Accept(accept::Accept),
+    /// Look into what is kept of a job, or give it another name.
     #[command(subcommand)]
     State(state::State),
     /// Settle records that could not be read.
@@ -177,6 +180,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         Command::Status => status::run(&context).await,
         Command::Why(why) => why.run(&context).await,
         Command::Verify => verify::run(&context).await,
+        Command::Accept(accept) => accept.run(&context).await,
         Command::State(state) => state.run(&context).await,
         Command::Quarantine(quarantine) => quarantine.run(&context).await,
         Command::Outbox(outbox) => outbox.run(&context).await,

@@ -4,7 +4,10 @@ use clap::Args;
 use serde_json::json;
 
 use super::{Exit, Session, bad_input, find_job, table};
-use crate::domain::{clock::machine_time, instant::Instant, window::Step};
+use crate::{
+    domain::{clock::machine_time, instant::Instant, window::Step},
+    engine::edited,
+};
 
 /// Arguments of `plan`.
 #[derive(Debug, Args)]
@@ -33,6 +36,7 @@ impl Plan {
         }
         let view = app.store.job_view(&job.name).await?;
         app.store.close().await;
+        let question = view.as_ref().and_then(|view| edited(job, &view.row));
         let progress = view.and_then(|view| view.progress).unwrap_or_default();
         let watermark = progress.watermark;
         let floor = progress.floor.filter(|_| job.forgets_keys());
@@ -47,6 +51,7 @@ impl Plan {
             "job": job.name, "at": at, "fires": fires, "window": {"from": from, "to": to},
             "token_given_at": token_of,
             "watermark": watermark.map(show), "destination": job.destination.name,
+            "edited": question.as_ref().map(|question| &question.edited),
         });
         session.answer(&answer, || {
             let bound = |bound: Option<serde_json::Value>| match bound {
@@ -60,14 +65,15 @@ impl Plan {
                 None if versioned || by_token => "none: everything".to_owned(),
                 None => "none: this stream has no versions, each run is a full walk".to_owned(),
             };
-            table::pairs([
+            let plan = table::pairs([
                 ("job", job.name.clone()),
                 ("fires", fires.join("\n")),
                 ("from", from.clone().map_or(lowest, |from| bound(Some(from)))),
                 ("to", bound(to.clone())),
                 ("watermark", bound(watermark.map(show))),
                 ("destination", job.destination.name.clone()),
-            ])
+            ]);
+            question.map_or_else(|| plan.clone(), |question| format!("{plan}\n\n{question}"))
         });
         Ok(Exit::Good)
     }

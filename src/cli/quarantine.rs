@@ -135,6 +135,7 @@ impl List {
                 ("unreadable", format!("it still cannot be read: {reason}"), Exit::Failed)
             }
             Accepted::Gone => ("gone", "it is not listed any more".to_owned(), Exit::Failed),
+            Accepted::Asks(question) => ("asks", question.clone(), Exit::Failed),
             Accepted::Busy => {
                 ("busy", "a run of this job is under way: try again when it is over".to_owned(), Exit::Failed)
             }

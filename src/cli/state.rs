@@ -1,9 +1,11 @@
-//! `onlynew state show JOB`: what is kept of a job. `onlynew state purge`: what is kept no longer goes now.
+//! `onlynew state show JOB`, `state rename OLD NEW`: what is kept of a job, and under which name. `state purge`: what is kept
+//! no longer goes now.
 
 use clap::Subcommand;
 use serde_json::{Value, json};
 
 use super::{Exit, Session, bad_input, find_job, lateness, run::stop_on_signal, table};
+use crate::{engine::edited, store::Renamed};
 
 /// Subcommands of `state`.
 #[derive(Debug, Subcommand)]
@@ -24,6 +26,13 @@ pub(super) enum State {
         /// The job's name in the jobs file.
         job: String,
     },
+    /// Give what is kept of a job another name, as `renamed_from` does.
+    Rename {
+        /// The name that it has.
+        old: String,
+        /// The name that it gets, which no job may have.
+        new: String,
+    },
 }
 
 impl State {
@@ -32,8 +41,36 @@ impl State {
             Self::Show { job } => show(session, job).await,
             Self::Lateness { job } => lateness::run(session, job).await,
             Self::Purge { dry_run } => purge(session, *dry_run).await,
+            Self::Rename { old, new } => rename(session, old, new).await,
         }
     }
+}
+
+async fn rename(session: &Session, old: &str, new: &str) -> anyhow::Result<Exit> {
+    let app = session.open("warn").await?;
+    let is_known = |name| app.config.jobs.contains_key(name);
+    if !is_known(new) && !is_known(old) {
+        return Err(bad_input(format!("neither `{old}` nor `{new}` is a job of the jobs file")));
+    }
+    let renamed = app.store.rename_job(old, new, false).await?;
+    app.store.close().await;
+    let message = match renamed {
+        Renamed::Done if is_known(new) => format!("what was kept of `{old}` is kept of `{new}` now"),
+        Renamed::Done => {
+            format!("what was kept of `{old}` is kept of `{new}` now; call the job so in the jobs file, too")
+        }
+        Renamed::Held => format!("a run of `{old}` is under way: try again when it is over"),
+        Renamed::Unknown => return Err(bad_input(format!("nothing is kept of a job `{old}`"))),
+        Renamed::Taken => {
+            return Err(bad_input(format!(
+                "something is kept of a job `{new}` already; no two can be made one"
+            )));
+        }
+    };
+    let has_renamed = renamed == Renamed::Done;
+    session
+        .answer(&json!({"ok": has_renamed, "from": old, "to": new, "message": message}), || message.clone());
+    Ok(if has_renamed { Exit::Good } else { Exit::Failed })
 }
 
 async fn show(session: &Session, job: &str) -> anyhow::Result<Exit> {
@@ -70,6 +107,7 @@ async fn show(session: &Session, job: &str) -> anyhow::Result<Exit> {
         "records": view.records, "quarantined": view.quarantined,
         "events": {"pending": view.pending, "delivered": view.delivered, "dead": view.dead},
         "last_delivery_error": view.last_error, "last_fire": view.row.last_fire, "lease": lease, "last_run": view.last_run,
+        "edited": edited(job, &view.row).map(|question| question.edited),
     });
     session.answer(&answer, || {
         let run = view.last_run.as_ref().map(|run| {

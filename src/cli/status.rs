@@ -8,7 +8,11 @@ use super::{Exit, Session, lateness, outbox::destinations::Known, replay, replay
 use crate::{
     app::App,
     config::job::Job,
-    domain::{clock::machine_time, instant::Instant, lateness::Histogram, units::format_duration},
+    domain::{
+        clock::machine_time, identity::Question, instant::Instant, lateness::Histogram, run::RunStatus,
+        units::format_duration,
+    },
+    engine::edited,
     store::{JobView, SweepView},
 };
 
@@ -35,8 +39,9 @@ pub(super) async fn run(session: &Session) -> anyhow::Result<Exit> {
         );
         let replays = open.iter().map(|task| replays::in_a_line(&app, task));
         let trouble = destinations.iter().filter_map(Known::trouble).chain(replays);
-        let trouble: Vec<String> = rows.iter().flat_map(Row::trouble).chain(trouble).collect();
-        if trouble.is_empty() { jobs } else { format!("{jobs}\n\n{}", trouble.join("\n")) }
+        let asked = rows.iter().filter_map(Row::asked);
+        let told: Vec<String> = asked.chain(rows.iter().flat_map(Row::trouble)).chain(trouble).collect();
+        if told.is_empty() { jobs } else { format!("{jobs}\n\n{}", told.join("\n")) }
     });
     Ok(Exit::Good)
 }
@@ -50,6 +55,7 @@ struct Row {
     lateness: Histogram,
     lookback: Duration,
     now: Instant,
+    question: Option<Question>,
 }
 
 impl Row {
@@ -67,8 +73,14 @@ impl Row {
             Some(view) => (app.store.last_sweep(view.row.id).await?, app.store.lateness(view.row.id).await?),
             None => (None, Histogram::default()),
         };
+        let question = view.as_ref().and_then(|view| edited(job, &view.row));
         let lookback = job.window.lookback;
-        Ok(Self { job: job.name.clone(), view, watermark, next, sweep, lateness, lookback, now })
+        Ok(Self { job: job.name.clone(), view, watermark, next, sweep, lateness, lookback, now, question })
+    }
+
+    /// What it asks, because it was edited.
+    fn asked(&self) -> Option<String> {
+        self.question.as_ref().map(|question| format!("{}: {question}", self.job))
     }
 
     fn complete_through(&self) -> Option<Instant> {
@@ -96,6 +108,7 @@ impl Row {
             "dead": self.count(|view| view.dead), "quarantined": self.count(|view| view.quarantined),
             "next_run": self.next, "sweep": self.sweep.as_ref().map(sweep::shown),
             "lateness": lateness::shown(&self.lateness, self.lookback),
+            "edited": self.question.as_ref().map(|question| &question.edited),
         })
     }
 
@@ -109,7 +122,11 @@ impl Row {
         [
             self.job.clone(),
             table::or_dash(run.map(|run| whole(run.started_at))),
-            run.map_or_else(|| "never ran".to_owned(), |run| run.status.name().to_owned()),
+            match (&self.question, run) {
+                (Some(_), _) => RunStatus::Asks.name().to_owned(),
+                (None, Some(run)) => run.status.name().to_owned(),
+                (None, None) => "never ran".to_owned(),
+            },
             table::or_dash(self.complete_through().map(whole)),
             table::or_dash(lag),
             self.count(|view| view.pending).to_string(),

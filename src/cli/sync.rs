@@ -79,7 +79,7 @@ fn exit_of(synced: &Synced) -> Exit {
     match synced.report.status {
         _ if synced.store_error.is_some() => Exit::Failed,
         RunStatus::Ok if synced.pending == 0 && synced.newly_dead == 0 => Exit::Good,
-        RunStatus::Failed | RunStatus::Interrupted => Exit::Failed,
+        RunStatus::Failed | RunStatus::Interrupted | RunStatus::Asks => Exit::Failed,
         _ => Exit::Partly,
     }
 }

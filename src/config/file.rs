@@ -134,6 +134,8 @@ pub(super) enum AuthType {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct JobFile {
+    /// The name that the job had before: what is stored under it is taken over. It may stay here.
+    pub(super) renamed_from: Option<Spanned<String>>,
     /// The name of an account under `accounts`.
     pub(super) account: Option<Spanned<String>>,
     /// A connector's name, in place of `account`.

@@ -15,6 +15,8 @@ use crate::domain::{
 pub struct Job {
     /// Its name.
     pub name: String,
+    /// The name that it had before.
+    pub renamed_from: Option<String>,
     /// Who asks.
     pub account: Arc<Account>,
     /// The stream's name.

@@ -21,6 +21,7 @@ mod destinations;
 mod error;
 mod file;
 mod fill;
+mod identity;
 mod incremental_file;
 mod inputs;
 pub mod job;

@@ -12,7 +12,7 @@ use super::{
     catalog::{Catalog, Found},
     connector::Connector,
     connector_file::StreamFile,
-    de::Spanned,
+    de::{Entries, Spanned},
     deletes::{Told, deletes},
     destinations::Destinations,
     error::{Problem, Problems, Span, listed},
@@ -109,6 +109,7 @@ impl<'a> Resolver<'a> {
             self.problems
                 .add(problem.expected("at least one job; `onlynew init` writes a file to start from"));
         }
+        check_renames(&file.jobs.value, self.problems);
         for (name, job) in file.jobs.value.0 {
             check_name(&name, self.problems);
             if let Some(job) = self.job(&name, job) {
@@ -190,6 +191,7 @@ impl<'a> Resolver<'a> {
         rules::check_steps(file.window.as_ref(), defaults, stream.bounded, self.problems);
         Some(Job {
             name: name.value.clone(),
+            renamed_from: file.renamed_from.as_ref().map(|before| before.value.clone()),
             account: account?,
             stream_name,
             stream: Arc::new(stream),
@@ -341,6 +343,31 @@ impl<'a> Resolver<'a> {
             self.problems.add(problem.meant(stream, known.iter().copied()));
         }
         found.map(|found| (stream.value.clone(), found))
+    }
+}
+
+/// A name that a job had before is one that no job has, and of one job alone.
+fn check_renames(jobs: &Entries<Spanned<JobFile>>, problems: &Problems) {
+    let mut taken: BTreeMap<&str, &str> = BTreeMap::new();
+    for (name, job) in jobs.iter() {
+        let Some(before) = &job.renamed_from else { continue };
+        if !check_name(before, problems) {
+            continue;
+        }
+        let problem = |message: String| Problem::new(before.span, message);
+        if before.value == name.value {
+            let problem = problem("this is the name that the job has".to_owned());
+            problems.add(problem.expected("the name that it had before"));
+        } else if jobs.get(before).is_some() {
+            let problem = problem(format!("the job {} is still in this file", before.quoted()));
+            problems.add(problem.help(
+                "a job that was renamed goes on with what is stored under its old name, which is that job's own: take \
+                 one of the two away",
+            ));
+        } else if let Some(other) = taken.insert(before.as_str(), name.as_str()) {
+            let problem = problem(format!("the job `{other}` was renamed from {} as well", before.quoted()));
+            problems.add(problem.help("only one of them can go on with what is stored under that name"));
+        }
     }
 }
 

@@ -58,6 +58,9 @@ pub(super) fn retention(
         let problem = Problem::new(given.span, format!("`pages` cannot be {}", given.quoted()));
         problems.add(problem.expected("`1d` or longer, or `never`"));
     }
+    if let (Some(kept), Some(given)) = (pages, &file.pages) {
+        check_pages(kept, given, jobs, problems);
+    }
     if let (Some(kept), Some(given)) = (keys, &file.keys) {
         check_keys(kept, given, jobs, problems);
     }
@@ -75,6 +78,25 @@ fn lifetime(text: &Spanned<String>, problems: &Problems) -> Option<Duration> {
         problems.add(problem.expected("a duration such as `30d`, or `never`"));
     }
     lifetime
+}
+
+/// A sweep goes by all that was met for as long as the source may take to show a change.
+fn check_pages(
+    pages: Duration,
+    given: &Spanned<String>,
+    jobs: &BTreeMap<String, Arc<Job>>,
+    problems: &Problems,
+) {
+    let reach = |job: &Arc<Job>| job.window.lookback + job.window.settle;
+    let farthest = jobs.values().filter(|job| job.sweep.is_some()).max_by_key(|job| reach(job));
+    let Some(job) = farthest.filter(|job| reach(job) > pages) else { return };
+    let problem = Problem::new(given.span, format!("`pages` cannot be {}", given.quoted()));
+    problems.add(problem.expected(format!("`{}` or longer, or `never`", format_duration(reach(job)))).help(
+        format!(
+            "a sweep of the job `{}` goes by what was met that long before it (`lookback` and `settle`)",
+            job.name
+        ),
+    ));
 }
 
 /// What a job reads again has to be known still.

@@ -99,6 +99,14 @@ impl Template {
         Ok(Self::Mixed(source.to_owned()))
     }
 
+    /// The template as it was written.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Literal(text) | Self::Mixed(text) => text.clone(),
+            Self::Whole(expression) => format!("{{{{ {} }}}}", expression.text()),
+        }
+    }
+
     /// Fills the template in. Null means that the parameter is left out.
     pub fn render(&self, context: &Value) -> Result<Json, TemplateError> {
         match self {
@@ -138,6 +146,11 @@ impl Expression {
             .map_err(|error| syntax(source, &error))?;
         scope.check(compiled.undeclared_variables(true))?;
         Ok(Self { source: source.to_owned(), compiled })
+    }
+
+    /// The expression as it was written.
+    pub fn text(&self) -> &str {
+        self.source.trim()
     }
 
     /// The expression's value as JSON.

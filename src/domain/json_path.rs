@@ -37,6 +37,15 @@ pub struct JsonPathError {
 }
 
 impl JsonPath {
+    /// Its steps as JSON: the same for every spelling of the path.
+    pub fn steps(&self) -> Value {
+        let steps = self.steps.iter().map(|step| match step {
+            Step::Member(name) => Value::from(name.as_str()),
+            Step::Index(index) => Value::from(*index),
+        });
+        steps.collect()
+    }
+
     /// The place this path names in `json`, or `None` where a step of it is missing.
     /// Fails only where the text up to that place is not JSON.
     pub fn find<'a>(&self, json: &'a RawValue) -> Result<Option<&'a RawValue>, serde_json::Error> {

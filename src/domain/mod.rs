@@ -20,6 +20,7 @@ pub mod facts;
 pub mod fires;
 pub mod fixed_point;
 pub mod health;
+pub mod identity;
 pub mod instant;
 pub mod json;
 pub mod json_path;

@@ -45,6 +45,8 @@ pub enum RunStatus {
     RateLimited,
     /// Another run of the job was under way.
     Skipped,
+    /// It did not begin: the job was edited, and a person has to say what becomes of what is stored of it.
+    Asks,
 }
 
 macro_rules! stored_names {
@@ -73,6 +75,7 @@ stored_names!(RunStatus {
     Self::Interrupted => "interrupted",
     Self::RateLimited => "rate_limited",
     Self::Skipped => "skipped",
+    Self::Asks => "asks",
 });
 
 /// What a page or a run counted. `records` is what the source returned, before two sightings of one key

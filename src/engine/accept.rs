@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::{
+    identity::edited,
     rules::event_source,
     run::{Engine, LEASE},
 };
@@ -33,6 +34,8 @@ pub enum Accepted {
     Gone,
     /// A run of the job is under way.
     Busy,
+    /// The job was edited, and nothing is decided until a person has said what that means.
+    Asks(String),
 }
 
 impl Engine {
@@ -46,20 +49,23 @@ impl Engine {
         let Some(lease) = self.store.lease_job(row.id, &self.owner, LEASE).await? else {
             return Ok(Accepted::Busy);
         };
-        let accepted = self.accept_leased(job, row, &lease, record).await;
-        if let Err(error) = self.store.release_job_lease(&lease).await {
-            tracing::warn!(job = %job.name, %error, "the job's lease could not be given back; it runs out by itself");
-        }
+        let accepted = self.accept_leased(job, &lease, record).await;
+        self.give_back(job, &lease).await;
         accepted
     }
 
     async fn accept_leased(
         &self,
         job: &Arc<Job>,
-        row: &JobRow,
         lease: &JobLease,
         record: &QuarantineView,
     ) -> Result<Accepted, StoreError> {
+        // As it is under the lease: it may have begun anew.
+        let Some(row) = self.store.find_job(&job.name).await? else { return Ok(Accepted::Gone) };
+        let row = &row;
+        if let Some(question) = edited(job, row) {
+            return Ok(Accepted::Asks(question.to_string()));
+        }
         let Some(raw) = self.store.quarantined_text(row.id, record.id).await? else {
             return Ok(Accepted::Gone);
         };

@@ -6,6 +6,7 @@ mod books;
 mod cut;
 mod end;
 mod errand;
+mod identity;
 mod report;
 mod rules;
 mod run;
@@ -15,5 +16,6 @@ mod task;
 mod walk;
 
 pub use accept::Accepted;
+pub use identity::{Answered, edited};
 pub use report::RunReport;
 pub use run::{Engine, Trigger};

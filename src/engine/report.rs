@@ -102,7 +102,8 @@ impl RunReport {
             RunStatus::Failed => at!(error, "run failed; the watermark stays"),
             RunStatus::Interrupted => at!(warn, "run interrupted"),
             RunStatus::RateLimited => at!(warn, "run put off by the source"),
-            RunStatus::Skipped | RunStatus::Running => at!(debug, "run skipped"),
+            // Whoever asked for the run tells of it: the planner comes back to it again and again.
+            RunStatus::Asks | RunStatus::Skipped | RunStatus::Running => at!(debug, "run skipped"),
         }
     }
 }

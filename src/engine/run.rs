@@ -52,8 +52,9 @@ pub enum Trigger {
 }
 
 impl Engine {
-    /// The job's row, made where there is none.
+    /// The job's row, made where there is none: neither under its name nor under the one it had before.
     pub async fn register(&self, job: &Job) -> Result<JobRow, StoreError> {
+        self.take_name_over(job).await?;
         let first = (!job.schedule.starts_at_once()).then(|| self.clock.now());
         self.store.register_job(&job.name, first).await
     }
@@ -141,6 +142,9 @@ impl Engine {
         stop: &CancellationToken,
     ) -> Result<Option<RunReport>, StoreError> {
         let Some(row) = self.store.find_job(&job.name).await? else { return Ok(None) };
+        if let Some(asks) = self.asks(job, &row) {
+            return Ok(Some(asks));
+        }
         if let Some(reason) = self.held_until(job).await? {
             return Ok(Some(RunReport::not_begun(job, RunStatus::RateLimited, reason)));
         }
@@ -150,6 +154,7 @@ impl Engine {
         {
             return Ok(None);
         }
+        self.keep_identity(job, &row, lease).await?;
         self.walk(job, Errand::Live, &row, lease, stop).await.map(Some)
     }
 

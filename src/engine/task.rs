@@ -29,9 +29,10 @@ impl Engine {
     ) -> Result<Option<RunReport>, StoreError> {
         let row = self.register(job).await?;
         let Some(lease) = self.store.lease_task(task.id, &self.owner, LEASE).await? else { return Ok(None) };
-        let report = match task.kind {
-            TaskKind::Replay => self.read(job, task, &row, &lease, stop).await.map(Some),
-            TaskKind::Reconcile => self.sweep(job, task, &row, &lease, stop).await,
+        let report = match (self.asks(job, &row), task.kind) {
+            (Some(report), _) => Ok(Some(RunReport { kind: task.kind.into(), ..report })),
+            (None, TaskKind::Replay) => self.read(job, task, &row, &lease, stop).await.map(Some),
+            (None, TaskKind::Reconcile) => self.sweep(job, task, &row, &lease, stop).await,
         };
         self.give_back(job, &lease).await;
         if let Ok(Some(report)) = &report {
@@ -94,7 +95,12 @@ impl Engine {
             uid: String::new(),
             last_fire: None,
             is_cut_off: false,
+            identity: None,
+            is_blank: true,
         });
+        if let Some(report) = self.asks(job, &row) {
+            return Ok(RunReport { kind: task.kind.into(), ..report });
+        }
         let (trial, lost) = (Trial::of(&job.name, told), CancellationToken::new());
         Walk::new(self, job, Errand::Task(&task), &row, Books::Tried(&trial), stop, &lost).run().await
     }

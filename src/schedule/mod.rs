@@ -17,7 +17,7 @@ use self::sweeps::Sweeps;
 use self::tasks::Tasks;
 use crate::{
     config::job::Job,
-    domain::instant::Instant,
+    domain::{instant::Instant, run::RunStatus},
     engine::{Engine, Trigger},
     store::JobRow,
 };
@@ -41,6 +41,9 @@ const MOST_SKIPPED: usize = 10_000;
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
+/// How often a job that asks says so in the log.
+const TOLD_EVERY: Duration = Duration::from_hours(6);
+
 /// What this process knows of a job.
 #[derive(Debug, Default)]
 struct Known {
@@ -52,6 +55,8 @@ struct Known {
     not_before: Option<Instant>,
     /// How long it was last left alone.
     pause: Duration,
+    /// What it asked, and when that was last told.
+    asked: Option<(String, Instant)>,
 }
 
 impl Planner {
@@ -85,7 +90,11 @@ impl Planner {
                     };
                     let job = tasks.remove(&id).unwrap_or_default();
                     self.tell_of_skipped(&job, &ran);
-                    self.ended(known.entry(job).or_default(), ran.row);
+                    let known = known.entry(job.clone()).or_default();
+                    if known.is_to_be_told(ran.asks.as_deref(), self.engine.clock.now()) {
+                        tracing::warn!(%job, "{}", ran.asks.as_deref().unwrap_or_default());
+                    }
+                    self.ended(known, ran.row);
                     continue;
                 }
                 () = beside.ended(&self.engine) => continue,
@@ -164,6 +173,20 @@ impl Planner {
 }
 
 impl Known {
+    /// Whether what a job asks is to be told now: where it is new, and now and then after.
+    fn is_to_be_told(&mut self, asks: Option<&str>, now: Instant) -> bool {
+        let Some(asks) = asks else {
+            self.asked = None;
+            return false;
+        };
+        let is_told =
+            self.asked.as_ref().is_some_and(|(asked, at)| asked == asks && now < at.plus(TOLD_EVERY));
+        if !is_told {
+            self.asked = Some((asks.to_owned(), now));
+        }
+        !is_told
+    }
+
     fn leave_alone(&mut self, now: Instant) {
         self.pause = (self.pause * 2).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
         self.not_before = Some(now.plus(self.pause));
@@ -189,6 +212,8 @@ struct Ran {
     row: Option<JobRow>,
     /// It was run, and by this process.
     has_run: bool,
+    /// What it asked instead, because it was edited.
+    asks: Option<String>,
 }
 
 /// Runs a job that looks due.
@@ -196,7 +221,8 @@ async fn run_due(engine: Arc<Engine>, job: Arc<Job>, stop: CancellationToken) ->
     match engine.run(&job, Trigger::Due, &stop).await {
         Ok(report) => Ran {
             row: engine.store.find_job(&job.name).await.ok().flatten(),
-            has_run: report.is_some_and(|report| report.run.is_some()),
+            has_run: report.as_ref().is_some_and(|report| report.run.is_some()),
+            asks: report.filter(|report| report.status == RunStatus::Asks).and_then(|report| report.reason),
         },
         Err(error) => {
             tracing::error!(job = %job.name, %error, "the store failed; the run did not begin");
@@ -217,5 +243,28 @@ mod tests {
             known.not_before.unwrap().seconds()
         });
         assert_eq!(pauses.collect::<Vec<_>>(), [1, 2, 4, 8, 16, 30, 30, 30]);
+    }
+
+    #[test]
+    fn what_a_job_asks_is_told_when_it_is_new_and_now_and_then_after() {
+        let mut known = Known::default();
+        // hour, asked, told
+        let looks = [
+            (0, None, false),
+            (0, Some("a"), true),
+            (1, Some("a"), false),
+            (2, Some("b"), true),
+            (7, Some("b"), false),
+            (8, Some("b"), true),
+            (9, None, false),
+            (9, Some("b"), true),
+        ];
+        for (hour, asks, told) in looks {
+            assert_eq!(
+                known.is_to_be_told(asks, Instant::from_seconds(hour * 3600)),
+                told,
+                "{hour} {asks:?}"
+            );
+        }
     }
 }

@@ -10,6 +10,19 @@ use super::{
 };
 use crate::domain::instant::{Instant, micros_of};
 
+/// Whether nothing is stored that an edit could give another meaning, as an expression over `job`.
+macro_rules! is_blank {
+    () => {
+        "(NOT EXISTS (SELECT 1 FROM record WHERE record.job = job.id)
+          AND NOT EXISTS (SELECT 1 FROM quarantine WHERE quarantine.job = job.id)
+          AND NOT EXISTS (SELECT 1 FROM progress AS reached WHERE reached.job = job.id
+             AND (reached.watermark IS NOT NULL OR reached.complete_through IS NOT NULL
+                  OR reached.bookmark IS NOT NULL OR reached.sync_token IS NOT NULL))) AS is_blank"
+    };
+}
+
+pub(super) use is_blank;
+
 pub(super) async fn register<DB: Dialect>(
     db: &mut DB::Connection,
     name: &str,
@@ -32,11 +45,12 @@ pub(super) async fn find<DB: Dialect>(
     db: &mut DB::Connection,
     name: &str,
 ) -> Result<Option<JobRow>, StoreError> {
-    let row = sql::<DB>(
-        "SELECT id, uid, last_fire,
-            (SELECT status FROM run WHERE run.job = job.id AND run.task IS NULL ORDER BY id DESC LIMIT 1) AS status
+    let row = sql::<DB>(concat!(
+        "SELECT id, uid, last_fire, identity, ",
+        is_blank!(),
+        ", (SELECT status FROM run WHERE run.job = job.id AND run.task IS NULL ORDER BY id DESC LIMIT 1) AS status
          FROM job WHERE name = $1",
-    )
+    ))
     .text(name)
     .first(db)
     .await?;

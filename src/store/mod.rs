@@ -10,6 +10,7 @@ mod destination;
 mod dialect;
 mod event;
 mod floor;
+mod identity;
 mod job;
 mod lateness;
 mod news;
@@ -50,6 +51,7 @@ use crate::domain::{
     content::Hash,
     coverage::Covered,
     facts::{KeyFacts, RunFacts},
+    identity::Identity,
     instant::Instant,
     key::RecordKey,
     lane::Order,
@@ -75,6 +77,24 @@ pub trait Store: Debug + Send + Sync {
 
     /// The row of a job that was registered before.
     async fn find_job(&self, name: &str) -> Result<Option<JobRow>, StoreError>;
+
+    /// Stores what the job's state rests on from now on; what is stored stays.
+    async fn keep_identity(&self, lease: &JobLease, identity: &Identity) -> Result<(), StoreError>;
+
+    /// Forgets what is stored of the job, in one transaction: records, quarantine, progress and what was covered. The job
+    /// gets this identity and a new uid, so that no event after is taken for one before, and its baseline is open where
+    /// `baseline` says so. Its tasks are cancelled; whoever works on one can write nothing more. Events, runs and
+    /// sightings stay.
+    async fn begin_anew(
+        &self,
+        lease: &JobLease,
+        identity: &Identity,
+        baseline: bool,
+    ) -> Result<Begun, StoreError>;
+
+    /// Gives the job called `from` the name `to`, which no job may have; everything of it stays. Where `even_held` is not
+    /// set, only while no run holds it: one that does goes on by the job's id, and its events have the old name.
+    async fn rename_job(&self, from: &str, to: &str, even_held: bool) -> Result<Renamed, StoreError>;
 
     /// Moves the job's last fire from `expected` to `fire` under its lease; `false` where it has moved
     /// already, so that a scheduled instant runs at most once.

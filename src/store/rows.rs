@@ -11,6 +11,7 @@ use super::{
 use crate::domain::{
     content::Hash,
     decide::{Deletion, Stored},
+    identity::Identity,
     instant::Instant,
     key::RecordKey,
     page::{Kept, StoredRecord},
@@ -50,7 +51,7 @@ pub(super) fn duration<DB: Dialect>(row: &DB::Row, column: &str) -> Result<Durat
     Ok(Duration::from_micros(count::<DB>(row, column)?))
 }
 
-/// The columns `id`, `uid` and `last_fire` of a job and `status` of its last run.
+/// The columns `id`, `uid`, `last_fire`, `identity` and `is_blank` of a job and `status` of its last run.
 pub(super) fn job<DB: Dialect>(row: &DB::Row) -> Result<JobRow, StoreError> {
     let last_run = get::<DB, Option<String>>(row, "status")?.and_then(|name| RunStatus::from_name(&name));
     let has_no_end = [RunStatus::Running, RunStatus::Interrupted, RunStatus::RateLimited];
@@ -59,6 +60,8 @@ pub(super) fn job<DB: Dialect>(row: &DB::Row) -> Result<JobRow, StoreError> {
         id: JobId(get::<DB, _>(row, "id")?),
         uid: get::<DB, _>(row, "uid")?,
         last_fire: maybe_instant::<DB>(row, "last_fire")?,
+        identity: get::<DB, Option<String>>(row, "identity")?.and_then(|text| Identity::from_stored(&text)),
+        is_blank: get::<DB, _>(row, "is_blank")?,
     })
 }
 

@@ -8,17 +8,18 @@ use futures::future::BoxFuture;
 use sqlx::{Connection, Pool, Transaction};
 
 use super::{
-    Attempt, Checked, ClaimRules, ClaimedMessage, Coverage, DestinationView, EventFilter, EventStory,
+    Attempt, Begun, Checked, ClaimRules, ClaimedMessage, Coverage, DestinationView, EventFilter, EventStory,
     EventView, GoneBatch, Granted, JobId, JobLease, JobRow, JobView, Marked, NewRun, NewSweep, NewToken,
-    News, Opened, PageCommit, PageOutcome, Progress, Purge, QuarantineView, Resumed, RunEnd, RunId, RunView,
-    Settled, Store, StoreError, StoredToken, SweepView, Taken, TaskView, Touched, Wish, account, claim,
-    destination, dialect::Dialect, event, job, lateness, open::is_retried, outbox, page, purge, quarantine,
-    run, settle, sweep, task, token, verify, view, why, wish,
+    News, Opened, PageCommit, PageOutcome, Progress, Purge, QuarantineView, Renamed, Resumed, RunEnd, RunId,
+    RunView, Settled, Store, StoreError, StoredToken, SweepView, Taken, TaskView, Touched, Wish, account,
+    claim, destination, dialect::Dialect, event, identity, job, lateness, open::is_retried, outbox, page,
+    purge, quarantine, run, settle, sweep, task, token, verify, view, why, wish,
 };
 use crate::domain::{
     content::Hash,
     coverage::Covered,
     facts::{KeyFacts, RunFacts},
+    identity::Identity,
     instant::Instant,
     key::RecordKey,
     lateness::Histogram,
@@ -167,6 +168,32 @@ impl<DB: Dialect> Store for SqlStore<DB> {
 
     async fn find_job(&self, name: &str) -> Result<Option<JobRow>, StoreError> {
         job::find::<DB>(&mut *self.reader().await?, name).await
+    }
+
+    async fn keep_identity(&self, lease: &JobLease, identity: &Identity) -> Result<(), StoreError> {
+        self.write((lease.clone(), identity.clone()), |db, (lease, identity)| {
+            Box::pin(identity::keep::<DB>(db, lease, identity))
+        })
+        .await
+    }
+
+    async fn begin_anew(
+        &self,
+        lease: &JobLease,
+        identity: &Identity,
+        baseline: bool,
+    ) -> Result<Begun, StoreError> {
+        self.write((lease.clone(), identity.clone(), baseline), |db, (lease, identity, baseline)| {
+            Box::pin(identity::begin_anew::<DB>(db, lease, identity, *baseline))
+        })
+        .await
+    }
+
+    async fn rename_job(&self, from: &str, to: &str, even_held: bool) -> Result<Renamed, StoreError> {
+        self.write((from.to_owned(), to.to_owned(), even_held), |db, (from, to, even_held)| {
+            Box::pin(identity::rename::<DB>(db, from, to, *even_held))
+        })
+        .await
     }
 
     async fn record_fire(

@@ -85,6 +85,29 @@ pub(super) async fn cancel<DB: Dialect>(db: &mut DB::Connection, id: TaskId) -> 
     Ok(cancelled == 1)
 }
 
+/// Ends all tasks of a job whose state is forgotten, also those that could be begun again. Whoever works on one has lost
+/// it. The job's row must be held.
+pub(super) async fn cancel_all<DB: Dialect>(db: &mut DB::Connection, job: JobId) -> Result<u64, StoreError> {
+    let open = sql::<DB>(
+        "SELECT id FROM task WHERE job = $1 AND state IN ('open', 'failed') ORDER BY id {for_update}",
+    )
+    .bind(job.0)
+    .all(db)
+    .await?;
+    let ids = open.iter().map(|row| rows::get::<DB, i64>(row, "id")).collect::<Result<Vec<_>, _>>()?;
+    let mut cancelled = 0;
+    for id in ids {
+        sql::<DB>(
+            "UPDATE task SET lease_epoch = lease_epoch + 1, lease_owner = NULL, lease_until = NULL WHERE id = $1",
+        )
+        .bind(id)
+        .run(db)
+        .await?;
+        cancelled += u64::from(cancel::<DB>(db, TaskId(id)).await?);
+    }
+    Ok(cancelled)
+}
+
 pub(super) async fn lease<DB: Dialect>(
     db: &mut DB::Connection,
     id: TaskId,

@@ -13,6 +13,7 @@ use crate::domain::{
     delivery::{Next, Tried, Verdict},
     event::{ChangeKind, EventSource},
     health::{Condition, Health},
+    identity::Identity,
     instant::Instant,
     key::RecordKey,
     lane::{OnDead, Order},
@@ -41,6 +42,34 @@ pub struct JobRow {
     /// Its last run has no end: it is under way, or was cut off by a crash, a stop, or a source that wanted to
     /// be left alone.
     pub is_cut_off: bool,
+    /// What its stored state rests on; none until a run has begun.
+    pub identity: Option<Identity>,
+    /// Nothing is stored that an edit could give another meaning.
+    pub is_blank: bool,
+}
+
+/// What a new beginning of a job forgot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Begun {
+    /// How many keys.
+    pub records: u64,
+    /// How many records that could not be read.
+    pub quarantined: u64,
+    /// How many tasks were cancelled.
+    pub tasks: u64,
+}
+
+/// What came of renaming a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Renamed {
+    /// It has the new name.
+    Done,
+    /// No job has the old name.
+    Unknown,
+    /// A job has the new name already.
+    Taken,
+    /// A run holds it.
+    Held,
 }
 
 /// The right to run a job, or to work on one of its tasks, until it runs out. Under a later epoch it is void.

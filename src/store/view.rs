@@ -3,7 +3,7 @@
 use super::{
     JobView, RunView, StoreError,
     dialect::{Dialect, sql},
-    rows,
+    job, rows,
     run::WHOLE,
 };
 use crate::domain::{instant::Instant, run::RunStatus};
@@ -13,8 +13,10 @@ pub(super) async fn jobs<DB: Dialect>(
     db: &mut DB::Connection,
     name: Option<&str>,
 ) -> Result<Vec<JobView>, StoreError> {
-    let rows = sql::<DB>(
-        "SELECT job.name, job.id, job.uid, job.last_fire, job.lease_owner, job.lease_until, {now} AS now,
+    let rows = sql::<DB>(concat!(
+        "SELECT ",
+        job::is_blank!(),
+        ", job.name, job.id, job.uid, job.last_fire, job.identity, job.lease_owner, job.lease_until, {now} AS now,
             progress.watermark, progress.complete_through, progress.baseline_at, progress.baseline_open,
             progress.failures, progress.bookmark,
             progress.sync_token, progress.page_tag, progress.floor,
@@ -36,7 +38,7 @@ pub(super) async fn jobs<DB: Dialect>(
          LEFT JOIN run ON run.id = (SELECT max(latest.id) FROM run AS latest WHERE latest.job = job.id AND latest.task IS NULL)
          WHERE $1 IS NULL OR job.name = $1
          ORDER BY job.name",
-    )
+    ))
     .bind(name.map(super::dialect::without_nul))
     .text(WHOLE)
     .all(db)

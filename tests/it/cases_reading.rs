@@ -254,6 +254,7 @@ async fn c16_no_way_of_failing_is_the_end_of_the_data(database: Database) {
         .await;
         rig.configure(Job::default());
         rig.read_from(&source.url());
+        rig.keep().await;
         let report = rig.sync().await.report;
         assert_eq!((report.status, report.counts.events), (RunStatus::Failed, 2), "{name}");
         assert!(report.reason.as_ref().unwrap().contains(told), "{name}: {:?}", report.reason);
@@ -269,6 +270,7 @@ async fn c16_no_way_of_failing_is_the_end_of_the_data(database: Database) {
     }
     rig.configure(Job::default());
     rig.read_from("http://nobody.invalid");
+    rig.keep().await;
     let report = rig.sync().await.report;
     assert_eq!((report.status, report.pages, report.watermark), (RunStatus::Failed, 0, before));
     assert!(report.reason.as_ref().unwrap().contains("no connection"), "{:?}", report.reason);

@@ -433,6 +433,7 @@ async fn other_rules_for_the_same_answer_read_it_again(database: Database) {
         validators(&rig).await;
     }
     rig.rewrite("primary_key: [id]", "primary_key: [id, updated_at]");
+    rig.keep().await;
     assert_eq!(validators(&rig).await[3], "");
     assert_eq!(rig.sent_keys().len(), 4);
 }

@@ -251,6 +251,7 @@ async fn c23_a_number_that_becomes_a_text_is_no_change_where_content_decides(dat
         (PLAIN, "\"123\"", "c", 1),
     ] {
         rig.configure(job);
+        rig.keep().await;
         show(&items, &row(id, name));
         assert_eq!(rig.sync().await.report.counts.events, events, "{id} {name}");
     }
@@ -266,6 +267,7 @@ async fn c23_a_number_that_becomes_a_text_is_the_same_record_unless_keys_are_str
     assert_eq!((counts.events, counts.unchanged), (0, 1));
     let strict = "key_type: strict\n      incremental: {field: updated_at}";
     rig.configure(Job { source: strict, ..PLAIN });
+    rig.keep().await;
     assert_eq!(rig.sync().await.report.counts.created, 1, "the text is another key");
     show(&items, &row("123"));
     assert_eq!(rig.sync().await.report.counts.unchanged, 1, "the number is the old one");

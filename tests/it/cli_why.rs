@@ -252,6 +252,7 @@ async fn integer_versions_and_streams_without_versions_have_gaps_of_their_own(da
     assert_eq!(answer["covered"][0]["from"], Value::Null);
 
     rig.configure(Job { source: "incremental: {field: revision, format: integer}", ..plain });
+    rig.keep().await;
     rig.database.tamper("DELETE FROM covered").await;
     rig.sync().await;
     assert_eq!(why(&rig, &["--gap", "-5", "9"]).await.0, 0, "8 was read");

@@ -263,6 +263,7 @@ impl Draft {
             rate_limit: None,
         };
         let job = Job {
+            renamed_from: None,
             name: "orders".into(),
             account: Arc::new(account),
             stream_name: "items".into(),

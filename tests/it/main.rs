@@ -13,6 +13,7 @@ mod cases_clocks;
 mod cases_crashes;
 mod cases_deciding;
 mod cases_delivery;
+mod cases_edits;
 mod cases_limits;
 mod cases_pages;
 mod cases_reading;

@@ -146,6 +146,7 @@ async fn c19_an_accepted_record_is_decided_once_it_can_be_read(database: Databas
     assert_eq!(story.listed().await.len(), 1);
 
     story.rig.configure(PUT_RIGHT);
+    story.rig.keep().await;
     story.rig.database.tamper("UPDATE job SET lease_owner = 'another', lease_until = 9000000000000000").await;
     let (code, answer) = story.command(&["accept", "rows", &id]).await;
     assert_eq!((code, &answer["outcome"]), (1, &json!("busy")));
@@ -167,6 +168,7 @@ async fn an_accepted_record_does_not_bring_back_what_was_overtaken(database: Dat
     r#"{"id":2,"updated_at":"2026-09-21T13:00:00Z"}"#.clone_into(&mut story.second.lock().unwrap());
     story.sync_at(1).await;
     story.rig.configure(PUT_RIGHT);
+    story.rig.keep().await;
     let (code, answer) = story.command(&["accept", "rows", &id]).await;
     assert_eq!((code, &answer["counts"]["stale"], &answer["counts"]["events"]), (0, &json!(1), &json!(0)));
     story.sync_at(2).await;
@@ -213,6 +215,7 @@ async fn a_text_that_is_read_after_all_leaves_the_list_by_itself(database: Datab
     let story = Story::new(database).await;
     story.sync_at(0).await;
     story.rig.configure(PUT_RIGHT);
+    story.rig.keep().await;
     story.sync_at(1).await;
     assert!(story.listed().await.is_empty());
     assert_eq!(story.rig.sent_keys(), ["1", "2"]);
@@ -225,6 +228,7 @@ async fn a_record_of_the_baseline_is_accepted_in_silence(database: Database) {
     story.sync_at(0).await;
     let id = story.id().await;
     story.rig.configure(PUT_RIGHT);
+    story.rig.keep().await;
     let (code, answer) = story.command(&["accept", "rows", &id]).await;
     assert_eq!((code, &answer["counts"]["created"], &answer["counts"]["events"]), (0, &json!(1), &json!(0)));
     story.sync_at(1).await;
@@ -237,6 +241,7 @@ async fn a_record_that_the_job_leaves_out_is_settled_by_accepting_it(database: D
     let id = story.id().await;
     let source = "incremental: {field: changed_at}";
     story.rig.configure(Job { source, rest: "changes: {on_missing_version: skip}", ..ISO });
+    story.rig.keep().await;
     let (code, answer) = story.command(&["accept", "rows", &id]).await;
     assert_eq!((code, &answer["outcome"]), (0, &json!("left_out")));
     assert!(story.listed().await.is_empty());

@@ -95,7 +95,9 @@ pub(super) const CHECKS: &[Check] = &[
         advice: "a workflow that goes by `sequence` takes one for the other: report it",
         sql: "SELECT 'the key ' || key || ' has ' || CAST(count(DISTINCT event_id) AS TEXT) || ' events of number '
                      || CAST(sequence AS TEXT) AS found
-              FROM event GROUP BY job, partition, key, sequence HAVING count(DISTINCT event_id) > 1
+              FROM event JOIN job ON job.id = event.job
+              WHERE event.redelivery = 0 AND event.position > job.begun_behind
+              GROUP BY event.job, partition, key, sequence HAVING count(DISTINCT event_id) > 1
               ORDER BY key, sequence LIMIT $1",
     },
     Check {
@@ -104,8 +106,9 @@ pub(super) const CHECKS: &[Check] = &[
         advice: "the next change of this key takes a number that is used already: report it before the job runs again",
         sql: "SELECT 'event ' || event.event_id || ' is number ' || CAST(event.sequence AS TEXT) || ' of the key '
                      || event.key || ', whose record counts ' || CAST(record.sequence AS TEXT) AS found
-              FROM event CROSS JOIN record
-              WHERE record.job = event.job AND record.partition = event.partition AND record.key = event.key
+              FROM job CROSS JOIN event CROSS JOIN record
+              WHERE event.job = job.id AND event.redelivery = 0 AND event.position > job.begun_behind
+                AND record.job = event.job AND record.partition = event.partition AND record.key = event.key
                 AND record.sequence < event.sequence
               ORDER BY event.position LIMIT $1",
     },

@@ -58,7 +58,7 @@ fn programs_get_the_parts_of_an_error() {
     let json = serde_json::to_value(first).expect("JSON");
     let expected = r#"{"file":"jobs.yaml","line":1,"column":17,
         "message":"`conector` is not a key that can stand under `issues`",
-        "expected":"one of `account`, `auth`, `changes`, `connector`, `deletes`, `destination`, `every`, `first_run`, `rate_limit`, `schedule`, `source`, `stream`, `window`, `with`",
+        "expected":"one of `account`, `auth`, `changes`, `connector`, `deletes`, `destination`, `every`, `first_run`, `rate_limit`, `renamed_from`, `schedule`, `source`, `stream`, `window`, `with`",
         "help":"did you mean `connector`?"}"#;
     assert_eq!(json, serde_json::from_str::<serde_json::Value>(expected).expect("JSON"));
 }

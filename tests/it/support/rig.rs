@@ -16,8 +16,10 @@ use onlynew::{
     config,
     domain::{
         clock::{Clock, Wait, machine_time},
+        identity::Answer,
         instant::Instant,
     },
+    engine::Answered,
     limit::SystemClock,
 };
 use serde_json::Value;
@@ -225,6 +227,16 @@ jobs:
         let synced = app.sync(&job, &CancellationToken::new()).await.unwrap();
         app.store.close().await;
         synced
+    }
+
+    /// A person says that the job goes on with what is stored, however it was edited.
+    pub async fn keep(&self) {
+        let app = self.app().await;
+        let job = Arc::clone(&app.config.jobs["rows"]);
+        let row = app.engine.register(&job).await.unwrap();
+        let answered = app.engine.answer(&job, &row, Answer::Keep, false).await.unwrap();
+        assert!(matches!(answered, Answered::Kept(_) | Answered::Unedited), "{answered:?}");
+        app.store.close().await;
     }
 
     /// The real binary with these arguments, under way.

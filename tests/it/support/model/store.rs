@@ -10,6 +10,7 @@ use onlynew::{
         coverage::Covered,
         delivery::Next,
         facts::{KeyFacts, RunFacts},
+        identity::Identity,
         instant::Instant,
         key::RecordKey,
         lateness::Histogram,
@@ -20,10 +21,11 @@ use onlynew::{
         version::Version,
     },
     store::{
-        Attempt, Checked, ClaimRules, ClaimedMessage, Coverage, DestinationView, EventFilter, EventStory,
-        EventView, GoneBatch, Granted, JobId, JobLease, JobRow, JobView, Marked, NewRun, NewSweep, NewToken,
-        News, Opened, PageCommit, PageOutcome, Progress, Purge, QuarantineView, Resumed, RunEnd, RunId,
-        RunView, Settled, Store, StoreError, StoredToken, SweepView, Taken, TaskView, Touched, Wish,
+        Attempt, Begun, Checked, ClaimRules, ClaimedMessage, Coverage, DestinationView, EventFilter,
+        EventStory, EventView, GoneBatch, Granted, JobId, JobLease, JobRow, JobView, Marked, NewRun,
+        NewSweep, NewToken, News, Opened, PageCommit, PageOutcome, Progress, Purge, QuarantineView, Renamed,
+        Resumed, RunEnd, RunId, RunView, Settled, Store, StoreError, StoredToken, SweepView, Taken, TaskView,
+        Touched, Wish,
     },
 };
 
@@ -161,6 +163,9 @@ watched! {
     now() -> Instant;
     register_job(name: &str, first_fire_after: Option<Instant>) -> JobRow;
     find_job(name: &str) -> Option<JobRow>;
+    keep_identity(lease: &JobLease, identity: &Identity) -> ();
+    begin_anew(lease: &JobLease, identity: &Identity, baseline: bool) -> Begun;
+    rename_job(from: &str, to: &str, even_held: bool) -> Renamed;
     record_fire(lease: &JobLease, expected: Option<Instant>, fire: Instant) -> bool;
     lease_job(job: JobId, owner: &str, ttl: Duration) -> Option<JobLease> => |store, taken| {
         if let Some(lease) = taken {
