@@ -60,7 +60,7 @@ impl Errand<'_> {
     }
 
     /// Whether it decides every record of its window.
-    pub(super) fn takes_all(&self) -> bool {
+    pub(super) fn takes_all(self) -> bool {
         match self {
             Self::Live => true,
             Self::Task(task) => task.plan.keys.is_empty(),

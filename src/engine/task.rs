@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     books::{Books, Trial},
     errand::Errand,
+    identity::asks,
     report::RunReport,
     run::{Engine, LEASE},
     walk::Walk,
@@ -29,7 +30,7 @@ impl Engine {
     ) -> Result<Option<RunReport>, StoreError> {
         let row = self.register(job).await?;
         let Some(lease) = self.store.lease_task(task.id, &self.owner, LEASE).await? else { return Ok(None) };
-        let report = match (self.asks(job, &row), task.kind) {
+        let report = match (asks(job, &row), task.kind) {
             (Some(report), _) => Ok(Some(RunReport { kind: task.kind.into(), ..report })),
             (None, TaskKind::Replay) => self.read(job, task, &row, &lease, stop).await.map(Some),
             (None, TaskKind::Reconcile) => self.sweep(job, task, &row, &lease, stop).await,
@@ -98,7 +99,7 @@ impl Engine {
             identity: None,
             is_blank: true,
         });
-        if let Some(report) = self.asks(job, &row) {
+        if let Some(report) = asks(job, &row) {
             return Ok(RunReport { kind: task.kind.into(), ..report });
         }
         let (trial, lost) = (Trial::of(&job.name, told), CancellationToken::new());
