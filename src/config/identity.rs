@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{
     job::Job,
-    stream::{Incremental, RecordFormat, Records, Shape},
+    stream::{Incremental, RecordFormat, Records, Shape, SyncState},
     template::Expression,
 };
 use crate::domain::{identity::Identity, json_path::JsonPath};
@@ -15,13 +15,16 @@ impl Job {
     /// The identity of its state. It is made of texts as they were written, and not of how this release holds them.
     pub fn identity(&self) -> Identity {
         let stream = &self.stream;
-        let inputs = self.inputs.iter().map(|(name, value)| (format!("with.{name}"), value.clone()));
+        // What a connector gives by itself is its own affair: one more input is no edit of the job.
+        let given = self.inputs.iter().filter(|(name, _)| self.given.contains(*name));
+        let inputs = given.map(|(name, value)| (format!("with.{name}"), value.clone()));
         let own = [
             ("request.base_url", stream.base_url.text().into()),
             ("request.path", stream.path.text().into()),
             ("primary_key", paths(&stream.primary_key)),
             ("key_type", json!(stream.key_type)),
             ("changes.ignore_fields", self.ignored_fields()),
+            ("incremental.state", stream.sync.as_ref().map(state_name).into()),
         ];
         let parts = own.into_iter().chain(of_records(&stream.records));
         let parts = parts.chain(stream.incremental.iter().flat_map(of_versions));
@@ -75,6 +78,16 @@ fn of_versions(incremental: &Incremental) -> [(&'static str, Value); 3] {
 
 fn paths(paths: &[JsonPath]) -> Value {
     paths.iter().map(JsonPath::steps).collect()
+}
+
+/// How a stream is told where to go on from that is not asked by versions.
+const fn state_name(state: &SyncState) -> &'static str {
+    match (state.is_url, &state.start) {
+        (true, None) => "url",
+        (true, Some(_)) => "url from now on",
+        (false, None) => "token",
+        (false, Some(_)) => "token from now on",
+    }
 }
 
 /// The name of a zone; one that is no more than an offset is told by that.

@@ -1,6 +1,6 @@
 //! A job: a stream of an account, on a schedule, towards a destination, with everything it needs resolved.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use secrecy::SecretString;
 
@@ -25,6 +25,8 @@ pub struct Job {
     pub stream: Arc<Stream>,
     /// The values of the connector's inputs, defaults filled in.
     pub inputs: serde_json::Map<String, serde_json::Value>,
+    /// The names of those that a person gave.
+    pub given: BTreeSet<String>,
     /// When it runs.
     pub schedule: Schedule,
     /// Which versions it asks for.

@@ -196,6 +196,7 @@ impl<'a> Resolver<'a> {
             stream_name,
             stream: Arc::new(stream),
             inputs: values,
+            given: given.iter().flat_map(|with| with.names()).map(str::to_owned).collect(),
             schedule: schedule?,
             window: window?,
             first_run: file.first_run.unwrap_or_default(),

@@ -435,6 +435,13 @@ fn an_edit_asks_by_the_parts_that_give_what_is_stored_its_meaning() {
             &[],
         ),
     ];
+    let by_token = BEFORE
+        .replace(
+            "since: \"{{ window.start }}\", until: \"{{ window.end }}\"",
+            "since: \"{{ window.token }}\"",
+        )
+        .replace("field: updated_at,", "field: updated_at, state: token, token_path: $.sync,");
+    assert_eq!(identity(&by_token).edited_since(&before), ["incremental.state"]);
     for (from, to, asks) in edits {
         assert!(BEFORE.contains(from), "{from}");
         assert_eq!(identity(&BEFORE.replace(from, to)).edited_since(&before), asks, "{to}");
@@ -448,7 +455,7 @@ fn a_source_that_becomes_a_connector_file_keeps_what_is_stored() {
     std::fs::create_dir(folder.path().join("connectors")).unwrap();
     let connector = r#"
 base_url: "https://api.example.com"
-inputs: {team: {}, size: {type: integer}}
+inputs: {team: {}, size: {type: integer}, added_later: {default: x}}
 streams:
   rows:
     request: {path: "/{{ inputs.team }}/rows", query: {since: "{{ window.start }}", until: "{{ window.end }}"}}

@@ -139,6 +139,7 @@ async fn c27_a_record_that_is_accepted_below_the_floor_is_marked_as_seen_again(d
         source: "incremental: {field: updated_at, format: \"%d.%m.%Y %H:%M\", timezone: UTC}",
         ..EVERYTHING
     });
+    rig.keep().await;
     let app = rig.app().await;
     let job = Arc::clone(&app.config.jobs["rows"]);
     let found = app.store.find_job("rows").await.unwrap().unwrap();

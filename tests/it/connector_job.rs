@@ -268,6 +268,7 @@ impl Draft {
             account: Arc::new(account),
             stream_name: "items".into(),
             stream: Arc::new(self.stream),
+            given: self.inputs.keys().cloned().collect(),
             inputs: self.inputs,
             schedule: Schedule::Every(Duration::from_mins(1)),
             window: WindowRule {
