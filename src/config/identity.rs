@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::{
     job::Job,
     stream::{Incremental, RecordFormat, Records, Shape},
+    template::Expression,
 };
 use crate::domain::{identity::Identity, json_path::JsonPath};
 
@@ -60,7 +61,7 @@ fn of_records(records: &Records) -> [(&'static str, Value); 5] {
         ("records.format", format),
         ("records.entries", entries),
         ("records.columns", columns),
-        ("records.filter", records.filter.as_ref().map(|filter| filter.text()).into()),
+        ("records.filter", records.filter.as_ref().map(Expression::text).into()),
     ]
 }
 

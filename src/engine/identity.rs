@@ -38,6 +38,12 @@ pub fn edited(job: &Job, row: &JobRow) -> Option<Question> {
     Question::about(&job.name, parts)
 }
 
+/// The report of a run that does not begin because the job was edited.
+pub(super) fn asks(job: &Job, row: &JobRow) -> Option<RunReport> {
+    let question = edited(job, row)?;
+    Some(RunReport::not_begun(job, RunStatus::Asks, question.to_string()))
+}
+
 impl Engine {
     /// Keeps what the state rests on that a run is about to store. The job must not ask.
     pub(super) async fn keep_identity(
@@ -52,12 +58,6 @@ impl Engine {
         } else {
             self.store.keep_identity(lease, &identity).await
         }
-    }
-
-    /// The report of a run that does not begin because the job was edited.
-    pub(super) fn asks(&self, job: &Job, row: &JobRow) -> Option<RunReport> {
-        let question = edited(job, row)?;
-        Some(RunReport::not_begun(job, RunStatus::Asks, question.to_string()))
     }
 
     /// Does what a person says of what is stored of an edited job. Where nothing was edited, the job begins anew only

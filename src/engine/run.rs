@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::{errand::Errand, report::RunReport, walk::Walk};
+use super::{errand::Errand, identity::asks, report::RunReport, walk::Walk};
 use crate::{
     config::job::Job,
     connector::{Http, Tokens},
@@ -142,7 +142,7 @@ impl Engine {
         stop: &CancellationToken,
     ) -> Result<Option<RunReport>, StoreError> {
         let Some(row) = self.store.find_job(&job.name).await? else { return Ok(None) };
-        if let Some(asks) = self.asks(job, &row) {
+        if let Some(asks) = asks(job, &row) {
             return Ok(Some(asks));
         }
         if let Some(reason) = self.held_until(job).await? {

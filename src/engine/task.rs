@@ -7,6 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     errand::Errand,
+    identity::asks,
     report::RunReport,
     run::{Engine, LEASE},
 };
@@ -28,7 +29,7 @@ impl Engine {
         let Some(lease) = self.store.lease_task(task.id, &self.owner, LEASE).await? else { return Ok(None) };
         let held = self.held_until(job).await?;
         let held = held.map(|reason| RunReport::not_begun(job, RunStatus::RateLimited, reason));
-        let report = match self.asks(job, &row).or(held) {
+        let report = match asks(job, &row).or(held) {
             Some(report) => Ok(RunReport { kind: task.kind.into(), ..report }),
             None => self.walk(job, Errand::Task(task), &row, &lease, stop).await,
         };
