@@ -38,6 +38,7 @@ pub(super) async fn begin_anew<DB: Dialect>(
     let quarantined = forget::<DB>(db, lease.job, "DELETE FROM quarantine WHERE job = $1").await?;
     // What was read to its end was read under the other identity.
     forget::<DB>(db, lease.job, "DELETE FROM covered WHERE job = $1").await?;
+    forget::<DB>(db, lease.job, "DELETE FROM lateness WHERE job = $1").await?;
     forget::<DB>(db, lease.job, "DELETE FROM progress WHERE job = $1").await?;
     sql::<DB>("INSERT INTO progress (job, partition, baseline_open) VALUES ($1, $2, $3)")
         .bind(lease.job.0)

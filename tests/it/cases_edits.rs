@@ -12,6 +12,7 @@ use onlynew::{
     store::{Opened, StoreError, TaskView},
 };
 use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -180,6 +181,30 @@ async fn accepted_as_a_baseline_what_stands_is_silent_and_what_is_newer_is_sent(
     assert_eq!(rig.database.texts("SELECT event_id FROM event ORDER BY position").await[..2], events);
     assert_eq!(rig.database.number("(SELECT count(*) FROM run)").await, 4, "runs stay");
     verified(&rig).await;
+}
+
+async fn a_process_that_waits_for_an_answer_goes_on_once_it_is_given(database: Database) {
+    let (rig, _, _) = story(database).await;
+    rig.rewrite("path: /rows", "path: /other");
+    let mut process = rig.spawn(&["run"]);
+    let mut log = BufReader::new(process.stderr.take().unwrap()).lines();
+    while !log.next_line().await.unwrap().expect("it goes on").contains("onlynew accept rows baseline") {}
+    assert_eq!(rig.command(&["accept", "rows", "emit"]).await.0, 0);
+    rig.receiver.wait_until(|asked| asked.len() == 4).await;
+    assert_eq!(rig.sent_keys(), ["1", "1", "2", "2"]);
+}
+
+async fn a_process_with_the_file_from_before_asks_once_the_edit_is_accepted(database: Database) {
+    let (rig, _, _) = story(database).await;
+    let before = rig.app().await;
+    rig.rewrite("path: /rows", "path: /other");
+    assert_eq!(rig.command(&["accept", "rows", "baseline"]).await.0, 0);
+    assert_eq!(rig.sync().await.report.status, RunStatus::Ok);
+    let stored = kept(&rig).await;
+    let job = Arc::clone(&before.config.jobs["rows"]);
+    let report = before.sync(&job, &CancellationToken::new()).await.unwrap().report;
+    assert_eq!(report.status, RunStatus::Asks);
+    assert_eq!(kept(&rig).await, stored);
 }
 
 async fn accepted_to_emit_everything_is_sent_under_new_ids_behind_what_waits(database: Database) {
@@ -359,6 +384,8 @@ both!(
     every_command_says_what_an_edited_job_asks,
     a_record_that_could_not_be_read_is_not_accepted_while_the_job_asks,
     accepted_as_a_baseline_what_stands_is_silent_and_what_is_newer_is_sent,
+    a_process_that_waits_for_an_answer_goes_on_once_it_is_given,
+    a_process_with_the_file_from_before_asks_once_the_edit_is_accepted,
     accepted_to_emit_everything_is_sent_under_new_ids_behind_what_waits,
     a_job_begins_anew_without_an_edit_only_on_a_persons_word,
     a_job_of_which_nothing_is_stored_yet_can_be_put_right_without_a_question,

@@ -105,6 +105,7 @@ async fn c20_versions_are_compared_as_what_they_stand_for(database: Database) {
             source: &format!("incremental: {{field: updated_at, format: {format}}}"),
             ..PLAIN
         });
+        rig.keep().await;
         let row = |version: &str| json!([{"id": index, "updated_at": version}]).to_string();
         for (version, decided) in [
             (older, Counts { created: 1, ..Counts::default() }),
