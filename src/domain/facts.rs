@@ -10,7 +10,7 @@ use super::{
     event_state::EventState,
     instant::Instant,
     key::RecordKey,
-    run::RunId,
+    run::{RunId, RunKind},
     sighting::{Finding, Silent},
     version::Version,
 };
@@ -62,6 +62,8 @@ pub struct RecordFact {
 pub struct Reading {
     /// The run.
     pub run: RunId,
+    /// Its kind; none where the run is kept no longer.
+    pub kind: Option<RunKind>,
     /// The page of the run; 0 where a person accepted the record.
     pub page: u32,
     /// When the page was asked for, by our clock.
@@ -78,6 +80,7 @@ pub struct Reading {
 
 /// An event of a key, or one of its redeliveries.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct EventFact {
     /// Its id.
     #[serde(rename = "event")]
@@ -89,6 +92,8 @@ pub struct EventFact {
     /// The kind of change, as the event tells it.
     #[serde(rename = "type")]
     pub kind: String,
+    /// It was sent by a replay.
+    pub replayed: bool,
     /// Where it goes.
     pub destination: String,
     /// What became of it.

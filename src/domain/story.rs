@@ -6,8 +6,10 @@ mod words;
 use serde::Serialize;
 
 use super::{
+    event::ChangeKind,
     facts::{EventFact, KeyFacts, Reading},
     instant::Instant,
+    sighting::Finding,
     version::Version,
 };
 
@@ -32,7 +34,7 @@ pub type Show<'a> = &'a dyn Fn(Version) -> String;
 pub fn story(facts: &KeyFacts, show: Show<'_>, folded: bool) -> Vec<Line> {
     let mut told = readings(&facts.readings, show, folded);
     for event in &facts.events {
-        told.extend(event_lines(event));
+        told.extend(event_lines(facts, event));
     }
     // Stable, so that what happened in one moment stays in the order in which it was done.
     told.sort_by_key(|(order, _)| *order);
@@ -55,7 +57,7 @@ pub fn story_of_event(facts: &KeyFacts, id: &str, show: Show<'_>) -> Vec<Line> {
         .map(|(line, _)| line)
         .collect();
     for event in mine() {
-        told.extend(event_lines(event));
+        told.extend(event_lines(facts, event));
     }
     told.sort_by_key(|(order, _)| *order);
     told.into_iter().map(|(_, line)| line).collect()
@@ -87,9 +89,17 @@ fn readings(readings: &[Reading], show: Show<'_>, folded: bool) -> Vec<(Order, L
     told
 }
 
-fn event_lines(event: &EventFact) -> Vec<(Order, Line)> {
+/// Whether an event tells of a deletion that no page had found: the last one that held the key found something else.
+fn is_by_sweep(facts: &KeyFacts, event: &EventFact) -> bool {
+    let is_deletion = event.redelivery == 0 && event.kind == ChangeKind::Deleted.event_type();
+    let mut before = facts.readings.iter().rev().filter(|reading| reading.decided_at <= event.created_at);
+    is_deletion && before.next().is_some_and(|last| last.finding != Finding::Deleted)
+}
+
+fn event_lines(facts: &KeyFacts, event: &EventFact) -> Vec<(Order, Line)> {
     let id = Some(event.id.clone());
-    let mut told = vec![at(event.created_at, 1, id.clone(), words::stored(event))];
+    let stored = words::stored(event, is_by_sweep(facts, event));
+    let mut told = vec![at(event.created_at, 1, id.clone(), stored)];
     // The sender's clock is not the database's: nothing is told before what it followed from.
     let mut no_earlier = event.created_at;
     for (number, attempt) in event.attempts.iter().enumerate() {

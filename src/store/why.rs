@@ -15,6 +15,7 @@ use crate::domain::{
     facts::{AttemptFact, EventFact, KeyFacts, PageFact, Reading, RecordFact, RunFacts},
     instant::Instant,
     key::RecordKey,
+    run::RunKind,
     sighting::{self, Finding, KeyMark, LONGEST, NOTHING_NEW, Sighting},
     version::Version,
 };
@@ -103,7 +104,8 @@ async fn readings<DB: Dialect>(
              SELECT id, run, page, asked_at, decided_at,
                     substr(keys, {instr}(keys, $3), CAST($4 AS INTEGER)) AS entry
              FROM sighting WHERE job = $1 AND partition = $2)
-         SELECT id, run, page, asked_at, decided_at, entry, count(*) OVER () AS total
+         SELECT id, run, page, asked_at, decided_at, entry, count(*) OVER () AS total,
+                (SELECT walk.kind FROM run AS walk WHERE walk.id = searched.run) AS kind
          FROM searched WHERE substr(entry, 1, 8) = $3
          ORDER BY substr(entry, 9, 1) IN ($5, $6, $7), id DESC LIMIT $8",
     )
@@ -138,6 +140,7 @@ async fn readings<DB: Dialect>(
 fn reading<DB: Dialect>(row: &DB::Row, sighting: Sighting) -> Result<Reading, StoreError> {
     Ok(Reading {
         run: RunId(rows::get::<DB, _>(row, "run")?),
+        kind: rows::get::<DB, Option<String>>(row, "kind")?.and_then(|name| RunKind::from_name(&name)),
         page: rows::number::<DB>(row, "page")?,
         asked_at: rows::instant::<DB>(row, "asked_at")?,
         decided_at: rows::instant::<DB>(row, "decided_at")?,
@@ -167,7 +170,7 @@ async fn events<DB: Dialect>(
     limit: u32,
 ) -> Result<(Vec<EventFact>, u64), StoreError> {
     let rows = sql::<DB>(
-        "SELECT event.position, event.event_id, event.redelivery, event.sequence, event.kind, event.destination,
+        "SELECT event.position, event.event_id, event.redelivery, event.sequence, event.kind, event.destination, event.replay IS NOT NULL AS replayed,
                 event.ambiguous, event.created_at, event.settled_at, count(*) OVER () AS total,
                 CASE WHEN head.held THEN 'held' ELSE event.state END AS state,
                 head.position AS head, head.due_at, head.leased AND head.due_at > {now} AS leased
@@ -207,6 +210,7 @@ fn event_fact<DB: Dialect>(row: &DB::Row) -> Result<EventFact, StoreError> {
         redelivery: rows::number::<DB>(row, "redelivery")?,
         sequence: rows::get::<DB, _>(row, "sequence")?,
         kind: rows::get::<DB, _>(row, "kind")?,
+        replayed: rows::get::<DB, _>(row, "replayed")?,
         destination: rows::get::<DB, _>(row, "destination")?,
         state,
         ambiguous: rows::get::<DB, _>(row, "ambiguous")?,

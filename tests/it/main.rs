@@ -67,3 +67,4 @@ mod store_tokens;
 mod store_wishes;
 mod support;
 mod sweep_histories;
+mod year;

@@ -8,7 +8,7 @@ use crate::domain::{
     event_state::EventState,
     facts::{AttemptFact, RecordFact},
     key::RecordKey,
-    run::RunId,
+    run::{RunId, RunKind},
     sighting::{Finding, Silent},
 };
 
@@ -22,6 +22,7 @@ fn show(version: Version) -> String {
 fn reading(run: i64, finding: Finding, version: Option<i64>) -> Reading {
     let at = Instant::from_seconds(run);
     Reading {
+        kind: None,
         run: RunId(run),
         page: 1,
         asked_at: at,
@@ -34,6 +35,7 @@ fn reading(run: i64, finding: Finding, version: Option<i64>) -> Reading {
 
 fn event(state: EventState) -> EventFact {
     EventFact {
+        replayed: false,
         id: ID.to_owned(),
         redelivery: 0,
         sequence: 3,
@@ -95,7 +97,7 @@ fn a_reading_says_what_was_found_and_why() {
         ),
         (
             reading(2, Finding::Unchanged, Some(1)),
-            "run 2, page 1 read it with version v1: nothing new, what differs does not count",
+            "run 2, page 1 read it with version v1: nothing new, whatever differs does not count",
         ),
         (
             reading(2, Finding::UpdatedByVersion, Some(2)),
@@ -214,6 +216,28 @@ fn what_no_attempt_tells_is_told_by_itself() {
     let again = EventFact { redelivery: 1, ..event(EventState::Pending) };
     let lines = story(&facts(Vec::new(), vec![again]), &show, true);
     assert_eq!(texts(&lines), ["a person had event evt_0123456789ab sent again to n8n, under the same id"]);
+}
+
+#[test]
+fn what_a_replay_read_and_what_a_sweep_missed_is_told_so() {
+    let told = |reading, event| -> Vec<String> {
+        let lines = story(&facts(vec![reading], vec![event]), &show, true);
+        lines.into_iter().map(|line| line.text).collect()
+    };
+    let gone = EventFact { kind: "record.deleted".to_owned(), ..event(EventState::Pending) };
+    let by_page = format!("event {ID} (record.deleted, number 3 of this key) was stored for n8n");
+    assert_eq!(told(reading(2, Finding::Deleted, Some(1)), gone.clone())[1], by_page);
+    let by_sweep = format!("a sweep over everything no longer found it: {by_page}");
+    assert_eq!(told(reading(2, Finding::Known, None), gone)[1], by_sweep);
+
+    let replayed = EventFact { replayed: true, ..event(EventState::Pending) };
+    let kinds = [(RunKind::Live, ""), (RunKind::Replay, " (a replay)"), (RunKind::Reconcile, " (a sweep)")];
+    for (kind, who) in kinds {
+        let read = Reading { kind: Some(kind), ..reading(2, Finding::Created, None) };
+        let lines = told(read, replayed.clone());
+        assert!(lines[0].starts_with(&format!("run 2{who}, page 1 read it")), "{lines:?}");
+        assert!(lines[1].ends_with("was stored by a replay for n8n"), "{lines:?}");
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use crate::domain::{
     event_state::EventState,
     facts::{AttemptFact, EventFact, Reading},
+    run::RunKind,
     sighting::{Finding, Silent},
     story::Show,
     units::format_duration,
@@ -44,9 +45,14 @@ pub(super) fn reading(reading: &Reading, stored: Option<Version>, show: Show<'_>
         None => " without a version".to_owned(),
     };
     let run = reading.run.0;
+    let beside = match reading.kind {
+        Some(RunKind::Replay) => " (a replay)",
+        Some(RunKind::Reconcile) => " (a sweep)",
+        Some(RunKind::Live) | None => "",
+    };
     let who = match reading.page {
         0 => format!("a person accepted it as run {run} had read it,"),
-        page => format!("run {run}, page {page} read it"),
+        page => format!("run {run}{beside}, page {page} read it"),
     };
     format!("{who}{version}: {}", found(reading.finding, reading.silent, stored.map(show).as_deref()))
 }
@@ -57,7 +63,7 @@ pub fn found(finding: Finding, silent: Option<Silent>, stored: Option<&str>) -> 
     let found = match finding {
         Finding::Known => "nothing new, the bytes are the same as before".to_owned(),
         Finding::Unchanged => {
-            "nothing new, what differs does not count as a change (`changes` of the job says what does)"
+            "nothing new, whatever differs does not count as a change (`changes` of the job says what does)"
                 .to_owned()
         }
         Finding::Created => "it is new".to_owned(),
@@ -113,11 +119,17 @@ pub(super) fn again(repeated: &[Reading], last: &Reading) -> String {
     format!("… and {runs} {found}, last in run {}", last.run.0)
 }
 
-/// An event that was stored.
-pub(super) fn stored(event: &EventFact) -> String {
+/// An event that was stored, by a page or by a sweep.
+pub(super) fn stored(event: &EventFact, by_sweep: bool) -> String {
     let EventFact { id, kind, sequence, destination, .. } = event;
+    let replayed = if event.replayed { " by a replay" } else { "" };
+    let gone = if by_sweep { "a sweep over everything no longer found it: " } else { "" };
     match event.redelivery {
-        0 => format!("event {id} ({kind}, number {sequence} of this key) was stored for {destination}"),
+        0 => {
+            format!(
+                "{gone}event {id} ({kind}, number {sequence} of this key) was stored{replayed} for {destination}"
+            )
+        }
         _ => format!("a person had event {} sent again to {destination}, under the same id", short(id)),
     }
 }
