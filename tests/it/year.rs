@@ -81,7 +81,8 @@ impl Shop {
 
 /// Whether n8n was sent something of a key.
 fn has(asked: &[Asked], key: u32) -> bool {
-    asked.iter().any(|asked| asked.json()["key"] == key.to_string())
+    let key = Value::from(key.to_string());
+    asked.iter().any(|asked| asked.json()["key"] == key)
 }
 
 struct Year {
