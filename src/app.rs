@@ -156,7 +156,7 @@ impl App {
     }
 
     /// A sweep of a job now, as far as it may go, and the delivery of what it stored. `None` where the job has not read
-    /// anything yet.
+    /// yet what stood when it began.
     pub async fn sweep(&self, job: &Arc<Job>, stop: &CancellationToken) -> Result<Option<Swept>> {
         self.readdress(job).await?;
         let Some(task) = self.engine.ask_for_sweep(job).await? else { return Ok(None) };

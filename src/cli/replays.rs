@@ -137,7 +137,7 @@ async fn show(session: &Session, app: &App, id: i64) -> anyhow::Result<Exit> {
 
 async fn cancel(session: &Session, app: &App, id: i64) -> anyhow::Result<Exit> {
     let task = find(app, id).await?;
-    let cancelled = app.store.cancel_task(task.id).await?;
+    let cancelled = app.store.cancel_task(task.id, None).await?;
     session.answer(&json!({"replay": id, "job": task.job, "cancelled": cancelled}), || {
         if !cancelled {
             return format!("replay {id} is left as it is: it has ended ({})", task.state.name());

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{Exit, Session, bad_input, find_job, run::stop_on_signal};
 use crate::{
-    app::Swept,
+    app::{App, Swept},
     domain::{
         reconcile::{Phase, passes_from},
         run::RunStatus,
@@ -23,6 +23,9 @@ pub(super) struct Sweep {
     /// Let the sweep that asks mark as deleted all that it found gone.
     #[arg(long)]
     accept_deletes: bool,
+    /// End the sweep that is open: nothing more is marked as deleted.
+    #[arg(long, conflicts_with = "accept_deletes")]
+    cancel: bool,
 }
 
 impl Sweep {
@@ -30,6 +33,9 @@ impl Sweep {
         let app = session.open("warn").await?;
         let job = find_job(&app.config, &self.job)?;
         let name = &job.name;
+        if self.cancel {
+            return cancel(session, &app, name).await;
+        }
         if job.sweep.is_none() {
             return Err(bad_input(format!(
                 "the job `{name}` is not swept: add `deletes: {{mode: reconcile}}` to it"
@@ -55,7 +61,8 @@ impl Sweep {
         app.store.close().await;
         let Some(swept) = swept else {
             return Err(bad_input(format!(
-                "the job `{name}` has not read anything yet; `onlynew sync {name}` runs it once"
+                "the job `{name}` has not read yet what stood when it began, and a sweep would send all of that; \
+                 `onlynew sync {name}` runs it once"
             )));
         };
         let mut answer = shown(&swept.sweep);
@@ -71,6 +78,26 @@ impl Sweep {
         session.answer(&answer, || text(name, &swept));
         Ok(exit_of(&swept))
     }
+}
+
+async fn cancel(session: &Session, app: &App, job: &str) -> anyhow::Result<Exit> {
+    let last = match app.store.find_job(job).await? {
+        Some(row) => app.store.last_sweep(row.id).await?,
+        None => None,
+    };
+    let open = last.filter(|last| last.state == TaskState::Open);
+    let cancelled = match &open {
+        Some(open) => app.store.cancel_task(open.task, None).await?,
+        None => false,
+    };
+    app.store.close().await;
+    let Some(open) = open.filter(|_| cancelled) else {
+        return Err(bad_input(format!("no sweep of `{job}` is open")));
+    };
+    session.answer(&json!({"job": job, "task": open.task, "cancelled": true}), || {
+        format!("{job}: the sweep is cancelled; what it marked as deleted stays marked ({})", open.deleted)
+    });
+    Ok(Exit::Good)
 }
 
 fn exit_of(swept: &Swept) -> Exit {
@@ -122,8 +149,7 @@ fn line(sweep: &SweepView) -> String {
 
 /// What a sweep asks, for a person.
 pub(super) fn asks(job: &str, sweep: &SweepView) -> Option<String> {
-    let is_asking = sweep.state == TaskState::Open && sweep.phase == Phase::Asking && !sweep.is_accepted;
-    is_asking.then(|| {
+    sweep.asks().then(|| {
         format!(
             "{job}: a sweep found {} of {} keys gone, more than `deletes.max_ratio` allows; if that is right, \
              `onlynew sweep {job} --accept-deletes` marks them as deleted",
@@ -135,13 +161,12 @@ pub(super) fn asks(job: &str, sweep: &SweepView) -> Option<String> {
 
 /// A sweep for programs.
 pub(super) fn shown(sweep: &SweepView) -> Value {
-    let is_asking = sweep.phase == Phase::Asking && !sweep.is_accepted;
     json!({
         "task": sweep.task, "state": sweep.state,
         "phase": (sweep.state == TaskState::Open).then_some(sweep.phase),
         "seen": sweep.records, "missed": sweep.missed, "late_seconds": sweep.longest.as_secs_f64(),
         "gone": sweep.gone, "of_keys": sweep.of_keys, "deleted": sweep.deleted,
-        "asks": sweep.state == TaskState::Open && is_asking,
+        "asks": sweep.asks(),
         "waits_until": sweep.read_at.map(|read_at| passes_from(read_at, sweep.reach)),
         "created_at": sweep.created_at, "read_at": sweep.read_at, "ended_at": sweep.ended_at, "reason": sweep.reason,
     })

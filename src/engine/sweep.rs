@@ -3,14 +3,16 @@
 
 use std::sync::Arc;
 
-use super::{rules::event_source, run::Engine};
+use tokio_util::sync::CancellationToken;
+
+use super::{identity::edited, rules::event_source, run::Engine};
 use crate::{
     config::job::Job,
     domain::{
         reconcile::{Absence, Next, Phase, passes_from, touched_since},
         task::{Plan, TaskId, TaskState},
     },
-    store::{GoneBatch, JobLease, JobRow, NewSweep, StoreError, SweepView},
+    store::{GoneBatch, JobLease, JobRow, NewSweep, StoreError, SweepOpened, SweepView},
 };
 
 /// How many keys are marked in one transaction at most.
@@ -30,8 +32,11 @@ impl Engine {
     pub async fn open_due_sweep(&self, job: &Job) -> Result<Option<TaskId>, StoreError> {
         let Some(rule) = &job.sweep else { return Ok(None) };
         let Some(row) = self.store.find_job(&job.name).await? else { return Ok(None) };
+        if edited(job, &row).is_some() {
+            return Ok(None);
+        }
         let last = self.store.last_sweep(row.id).await?;
-        if last.as_ref().is_some_and(|last| last.state == TaskState::Open) {
+        if last.as_ref().is_some_and(|last| last.state == TaskState::Open && !last.asks()) {
             return Ok(None);
         }
         let since = match &last {
@@ -42,24 +47,39 @@ impl Engine {
         if due.is_none_or(|due| self.clock.now() < due) {
             return Ok(None);
         }
-        self.open_sweep(job, &row, last.as_ref()).await
+        match self.open_sweep(job, &row, last.as_ref()).await? {
+            SweepOpened::Begun(task) => Ok(Some(task)),
+            SweepOpened::Overtaken | SweepOpened::TooEarly => Ok(None),
+        }
     }
 
-    /// Opens a sweep on a person's word, or finds the one that is open; `None` where the job has not read anything yet.
+    /// Opens a sweep on a person's word, or finds the one that is open; `None` where the job has not read yet what stood
+    /// when it began.
     pub async fn ask_for_sweep(&self, job: &Job) -> Result<Option<TaskId>, StoreError> {
         let row = self.register(job).await?;
-        if self.store.first_complete_run(row.id).await?.is_none() {
-            return Ok(None);
-        }
         loop {
             let last = self.store.last_sweep(row.id).await?;
             if let Some(open) = last.as_ref().filter(|last| last.state == TaskState::Open) {
                 return Ok(Some(open.task));
             }
-            if let Some(task) = self.open_sweep(job, &row, last.as_ref()).await? {
-                return Ok(Some(task));
+            match self.open_sweep(job, &row, last.as_ref()).await? {
+                SweepOpened::Begun(task) => return Ok(Some(task)),
+                SweepOpened::TooEarly => return Ok(None),
+                SweepOpened::Overtaken => {}
             }
         }
+    }
+
+    /// Ends the sweep of a job that is swept no more.
+    pub async fn end_unwanted_sweep(&self, job: &Job) -> Result<(), StoreError> {
+        let Some(row) = self.store.find_job(&job.name).await? else { return Ok(()) };
+        let last = self.store.last_sweep(row.id).await?;
+        let Some(open) = last.filter(|last| last.state == TaskState::Open) else { return Ok(()) };
+        let reason = "the job is swept no more: `deletes: {mode: reconcile}` was taken out";
+        if self.store.cancel_task(open.task, Some(reason)).await? {
+            tracing::info!(job = %job.name, "its sweep is ended: {reason}");
+        }
+        Ok(())
     }
 
     async fn open_sweep(
@@ -67,7 +87,7 @@ impl Engine {
         job: &Job,
         row: &JobRow,
         last: Option<&SweepView>,
-    ) -> Result<Option<TaskId>, StoreError> {
+    ) -> Result<SweepOpened, StoreError> {
         let new = NewSweep {
             plan: Plan { from: job.window.start, ..Plan::default() },
             fingerprint: job.fingerprint(),
@@ -75,7 +95,7 @@ impl Engine {
             after: last.map(|last| last.task),
         };
         let opened = self.store.open_sweep(row.id, &new).await?;
-        if let Some(TaskId(task)) = opened {
+        if let SweepOpened::Begun(TaskId(task)) = opened {
             tracing::info!(job = %job.name, task, "a sweep begins: everything is read, so that it shows what is gone");
         }
         Ok(opened)
@@ -106,20 +126,23 @@ impl Engine {
         job: &Arc<Job>,
         row: &JobRow,
         lease: &JobLease,
+        stop: &CancellationToken,
     ) -> Result<(), StoreError> {
         let Some(sweep) = self.store.last_sweep(row.id).await? else { return Ok(()) };
         if sweep.state != TaskState::Open {
             return Ok(());
         }
-        match sweep.phase.next(sweep.has_passed, sweep.is_accepted) {
+        // One that proves nothing waits for nobody.
+        let has_passed = sweep.has_passed || sweep.unread > 0;
+        match sweep.phase.next(has_passed, sweep.is_accepted) {
             Next::Read | Next::Ask => Ok(()),
             Next::Wait => {
                 let is_time =
                     sweep.read_at.is_some_and(|read_at| passes_from(read_at, sweep.reach) <= sweep.now);
                 if is_time { self.store.read_afresh(row.id).await } else { Ok(()) }
             }
-            Next::Judge => self.judge(job, row, lease, &sweep).await,
-            Next::Mark => self.mark(job, row, lease, &sweep, None).await,
+            Next::Judge => self.judge(job, row, lease, &sweep, stop).await,
+            Next::Mark => self.mark(job, row, lease, &sweep, None, stop).await,
         }
     }
 
@@ -130,6 +153,7 @@ impl Engine {
         row: &JobRow,
         lease: &JobLease,
         sweep: &SweepView,
+        stop: &CancellationToken,
     ) -> Result<(), StoreError> {
         if sweep.unread > 0 {
             let reason = format!(
@@ -160,10 +184,10 @@ impl Engine {
             return Ok(());
         }
         self.store.set_phase(lease, Phase::Marking, gone, of_keys).await?;
-        self.mark(job, row, lease, sweep, Some(held)).await
+        self.mark(job, row, lease, sweep, Some(held), stop).await
     }
 
-    /// Marks what is gone, batch by batch. What was marked before a crash is deleted by now and is not met again.
+    /// Marks what is gone, batch by batch, until `stop`. What was marked before a crash is deleted by now and is not met again.
     async fn mark(
         &self,
         job: &Arc<Job>,
@@ -171,6 +195,7 @@ impl Engine {
         lease: &JobLease,
         sweep: &SweepView,
         held: Option<Held>,
+        stop: &CancellationToken,
     ) -> Result<(), StoreError> {
         let mut held = match held {
             Some(held) => held,
@@ -187,6 +212,9 @@ impl Engine {
                 .map(|standing| standing.key)
                 .collect();
             for keys in gone.chunks(BATCH) {
+                if stop.is_cancelled() {
+                    return Ok(());
+                }
                 let batch = GoneBatch {
                     keys: keys.to_vec(),
                     fence: held.fence,

@@ -51,10 +51,15 @@ impl Engine {
         lease: &JobLease,
         stop: &CancellationToken,
     ) -> Result<RunReport, StoreError> {
-        match self.held_until(job).await? {
-            Some(reason) => Ok(put_off(job, task, reason)),
-            None => self.walk(job, Errand::Task(task), row, lease, stop).await,
+        if let Some(reason) = self.held_until(job).await? {
+            return Ok(put_off(job, task, reason));
         }
+        self.keep_identity(job, row, lease).await?;
+        let report = self.walk(job, Errand::Task(task), row, lease, stop).await?;
+        if report.status == RunStatus::Ok {
+            self.limits.forget(&task.bucket());
+        }
+        Ok(report)
     }
 
     /// A run of a sweep, or what comes after its last one.
@@ -71,10 +76,15 @@ impl Engine {
         }
         let lost = CancellationToken::new();
         tokio::select! {
-            marked = self.reconcile(job, row, lease) => marked?,
+            marked = self.reconcile(job, row, lease, stop) => match marked {
+                Err(StoreError::Ended | StoreError::LeaseLost) => {
+                    tracing::info!(job = %job.name, "the sweep was ended, or another process has it");
+                    Ok(None)
+                }
+                marked => marked.map(|()| None),
+            },
             never = self.keep(job, lease, &lost) => match never {},
         }
-        Ok(None)
     }
 
     /// Reads what a replay would read and decides it as that would, but writes and sends nothing, and needs no lease. Only an

@@ -173,7 +173,7 @@ impl<'a> Walk<'a> {
                 .with_tokens(Arc::clone(tokens))
                 .with_tag(progress.page_tag.clone());
         if let Errand::Task(task) = self.errand {
-            reader = reader.giving_way(&format!("task {}", task.uid), task.plan.rate);
+            reader = reader.giving_way(&task.bucket(), task.plan.rate);
         }
         let mut sync = SyncWalk::begin(self, progress, &mut reader).await?;
         let Outset { steps, length, fixed, mut seen, mut page, mut began } = outset;

@@ -245,6 +245,11 @@ impl Limits {
         *gate = opens.max(*gate);
     }
 
+    /// Forgets a bucket that nobody is going to ask any more.
+    pub fn forget(&self, name: &str) {
+        self.buckets.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+    }
+
     fn bucket(&self, name: &str) -> Arc<Bucket> {
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         match buckets.get(name) {

@@ -18,8 +18,8 @@ use self::tasks::Tasks;
 use crate::{
     config::job::Job,
     domain::{instant::Instant, run::RunStatus},
-    engine::{Engine, Trigger},
-    store::JobRow,
+    engine::{Engine, RunReport, Trigger},
+    store::{JobRow, StoreError},
 };
 
 /// Every second, in UTC.
@@ -91,26 +91,29 @@ impl Planner {
                     let job = tasks.remove(&id).unwrap_or_default();
                     self.tell_of_skipped(&job, &ran);
                     let known = known.entry(job.clone()).or_default();
+                    if let Some(error) = ran.error.as_ref().filter(|_| known.pause.is_zero()) {
+                        tracing::error!(%job, %error, "the store failed; the job is tried again");
+                    }
                     if known.is_to_be_told(ran.asks.as_deref(), self.engine.clock.now()) {
                         tracing::warn!(%job, "{}", ran.asks.as_deref().unwrap_or_default());
                     }
                     self.ended(known, ran.row);
                     continue;
                 }
-                () = beside.ended(&self.engine) => continue,
+                () = beside.go_on(&self.engine, &self.jobs, &stop) => continue,
                 () = sweeps.ended(&self.engine) => continue,
                 () = stop.cancelled() => break,
             }
             for job in &self.jobs {
                 let known = known.entry(job.name.clone()).or_default();
-                if !self.is_due(job, known).await {
+                if !self.is_due(job, known) {
                     continue;
                 }
                 let task = runs.spawn(run_due(Arc::clone(&self.engine), Arc::clone(job), stop.clone()));
                 known.is_running = true;
                 tasks.insert(task.id(), job.name.clone());
             }
-            beside.begin(&self.engine, &self.jobs, &stop).await;
+            beside.ask(&self.engine);
             sweeps.begin(&self.engine, &self.jobs, &stop);
         }
         let shut_down = ticker.shutdown().await;
@@ -120,24 +123,14 @@ impl Planner {
         shut_down
     }
 
-    /// Whether a job looks due by what this process last knew; the run asks the store again.
-    async fn is_due(&self, job: &Job, known: &mut Known) -> bool {
+    /// Whether a job looks due by what this process last knew, or nothing is known of it; the run asks the store. It is
+    /// never asked here: while it does not answer, all other jobs would wait.
+    fn is_due(&self, job: &Job, known: &Known) -> bool {
         let now = self.engine.clock.now();
         if known.is_running || known.not_before.is_some_and(|not_before| now < not_before) {
             return false;
         }
-        if known.row.is_none() {
-            match self.engine.register(job).await {
-                Ok(row) => known.row = Some(row),
-                Err(error) => {
-                    if known.pause.is_zero() {
-                        tracing::error!(job = %job.name, %error, "the store failed; the job is tried again");
-                    }
-                    known.leave_alone(now);
-                }
-            }
-        }
-        known.row.as_ref().is_some_and(|row| self.engine.is_due(job, row))
+        known.row.as_ref().is_none_or(|row| self.engine.is_due(job, row))
     }
 
     /// Says how often a job came due in vain because its own run was still under way.
@@ -161,7 +154,8 @@ impl Planner {
         known.is_running = false;
         let moved = match (&known.row, &row) {
             (Some(before), Some(after)) => before.last_fire != after.last_fire && !after.is_cut_off,
-            _ => false,
+            (None, Some(_)) => true,
+            (_, None) => false,
         };
         if moved {
             (known.not_before, known.pause) = (None, Duration::ZERO);
@@ -214,21 +208,31 @@ struct Ran {
     has_run: bool,
     /// What it asked instead, because it was edited.
     asks: Option<String>,
+    /// How the store failed, so that it did not begin.
+    error: Option<StoreError>,
 }
 
-/// Runs a job that looks due.
+/// Looks whether a job is due, and runs it.
 async fn run_due(engine: Arc<Engine>, job: Arc<Job>, stop: CancellationToken) -> Ran {
-    match engine.run(&job, Trigger::Due, &stop).await {
+    match run_known(&engine, &job, &stop).await {
         Ok(report) => Ran {
             row: engine.store.find_job(&job.name).await.ok().flatten(),
             has_run: report.as_ref().is_some_and(|report| report.run.is_some()),
             asks: report.filter(|report| report.status == RunStatus::Asks).and_then(|report| report.reason),
+            error: None,
         },
-        Err(error) => {
-            tracing::error!(job = %job.name, %error, "the store failed; the run did not begin");
-            Ran::default()
-        }
+        Err(error) => Ran { error: Some(error), ..Ran::default() },
     }
+}
+
+/// The run of a job, without a lease where it is not due: somebody else may want it meanwhile.
+async fn run_known(
+    engine: &Engine,
+    job: &Arc<Job>,
+    stop: &CancellationToken,
+) -> Result<Option<RunReport>, StoreError> {
+    let row = engine.register(job).await?;
+    if engine.is_due(job, &row) { engine.run(job, Trigger::Due, stop).await } else { Ok(None) }
 }
 
 #[cfg(test)]

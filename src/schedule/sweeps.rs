@@ -1,6 +1,10 @@
 //! The sweeps of this process's jobs: each is opened when it is due, and worked on until what is gone is marked.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -22,8 +26,10 @@ const GROWTH: u32 = 4;
 #[derive(Debug, Default)]
 pub(super) struct Sweeps {
     looks: JoinSet<Result<bool, StoreError>>,
-    busy: HashMap<Id, String>,
+    busy: HashMap<Id, Arc<Job>>,
     rests: HashMap<String, Rest>,
+    /// Jobs that are not swept, of which no sweep is open any more.
+    done: HashSet<String>,
 }
 
 /// How long a job is left alone.
@@ -37,13 +43,13 @@ impl Sweeps {
     /// Looks after the sweeps of jobs that are not left alone.
     pub(super) fn begin(&mut self, engine: &Arc<Engine>, jobs: &[Arc<Job>], stop: &CancellationToken) {
         let now = engine.clock.now();
-        for job in jobs.iter().filter(|job| job.sweep.is_some()) {
+        for job in jobs.iter().filter(|job| !self.done.contains(&job.name)) {
             let is_resting = self.rests.get(&job.name).is_some_and(|rest| now < rest.until);
-            if is_resting || self.busy.values().any(|name| *name == job.name) {
+            if is_resting || self.busy.values().any(|busy| busy.name == job.name) {
                 continue;
             }
             let look = look(Arc::clone(engine), Arc::clone(job), stop.clone());
-            self.busy.insert(self.looks.spawn(look).id(), job.name.clone());
+            self.busy.insert(self.looks.spawn(look).id(), Arc::clone(job));
         }
     }
 
@@ -73,8 +79,12 @@ impl Sweeps {
             }
         };
         let Some(job) = self.busy.remove(&id) else { return };
-        let before = self.rests.get(&job).filter(|_| !went_well).map(|rest| rest.length);
-        self.rests.insert(job, Rest::after(before, now));
+        if went_well && job.sweep.is_none() {
+            self.done.insert(job.name.clone());
+            return;
+        }
+        let before = self.rests.get(&job.name).filter(|_| !went_well).map(|rest| rest.length);
+        self.rests.insert(job.name.clone(), Rest::after(before, now));
     }
 }
 
@@ -85,8 +95,12 @@ impl Rest {
     }
 }
 
-/// Opens the job's sweep where it is due, and works on the one that is open; `false` where its run failed.
+/// Opens the job's sweep where it is due, and works on the one that is open; `false` where its run failed. Of a job that
+/// is not swept it ends the one that is left.
 async fn look(engine: Arc<Engine>, job: Arc<Job>, stop: CancellationToken) -> Result<bool, StoreError> {
+    if job.sweep.is_none() {
+        return engine.end_unwanted_sweep(&job).await.map(|()| true);
+    }
     engine.open_due_sweep(&job).await?;
     let Some(row) = engine.store.find_job(&job.name).await? else { return Ok(true) };
     let last = engine.store.last_sweep(row.id).await?;

@@ -1,5 +1,5 @@
-//! The tasks of this process's jobs: replays and sweeps that wait for somebody to work on them. One at a time a job, over
-//! as many runs as it takes, with pauses that grow while it comes no further.
+//! The replays of this process's jobs that wait for somebody to work on them: one at a time a job, over as many runs as
+//! it takes, with pauses that grow while it comes no further. Sweeps have rules of their own ([`sweeps`](super::sweeps)).
 
 use std::{
     collections::{HashMap, HashSet},
@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     config::job::Job,
-    domain::{instant::Instant, task::TaskId},
+    domain::{instant::Instant, run::RunStatus, task::TaskId},
     engine::{Engine, RunReport},
     store::StoreError,
 };
@@ -26,11 +26,16 @@ const GROWTH: u32 = 4;
 /// The tasks that this process works on, and those that it leaves alone for now.
 #[derive(Debug, Default)]
 pub(super) struct Tasks {
+    /// The one question to the store which tasks wait, while it is under way: a store that does not answer holds nobody up.
+    question: JoinSet<Waiting>,
     runs: JoinSet<Result<Option<RunReport>, StoreError>>,
     working: HashMap<Id, (TaskId, String)>,
     pauses: HashMap<TaskId, Pause>,
     has_failed: bool,
 }
+
+/// Tasks that nobody works on, with their jobs' names.
+type Waiting = Result<Vec<(TaskId, String)>, StoreError>;
 
 /// How long a task is left alone.
 #[derive(Clone, Copy, Debug)]
@@ -40,9 +45,29 @@ struct Pause {
 }
 
 impl Tasks {
+    /// Asks which tasks nobody works on.
+    pub(super) fn ask(&mut self, engine: &Arc<Engine>) {
+        if self.question.is_empty() {
+            let store = Arc::clone(&engine.store);
+            self.question.spawn(async move { store.waiting_tasks().await });
+        }
+    }
+
+    /// Waits until something comes of what is under way, and takes it in; for ever where nothing is.
+    pub(super) async fn go_on(&mut self, engine: &Arc<Engine>, jobs: &[Arc<Job>], stop: &CancellationToken) {
+        tokio::select! {
+            Some(waiting) = self.question.join_next() => match waiting {
+                Ok(waiting) => self.begin(waiting, engine, jobs, stop),
+                Err(error) => tracing::error!(%error, "the look for tasks ended unexpectedly; it is repeated"),
+            },
+            Some(ended) = self.runs.join_next_with_id() => self.take_in(ended, engine.clock.now()),
+            else => std::future::pending().await,
+        }
+    }
+
     /// Begins to work on tasks of these jobs that nobody works on.
-    pub(super) async fn begin(&mut self, engine: &Arc<Engine>, jobs: &[Arc<Job>], stop: &CancellationToken) {
-        let waiting = match engine.store.waiting_tasks().await {
+    fn begin(&mut self, waiting: Waiting, engine: &Arc<Engine>, jobs: &[Arc<Job>], stop: &CancellationToken) {
+        let waiting = match waiting {
             Ok(waiting) => waiting,
             Err(error) => {
                 if !self.has_failed {
@@ -65,14 +90,6 @@ impl Tasks {
         }
     }
 
-    /// Waits until a run of a task has ended; for ever where none is under way.
-    pub(super) async fn ended(&mut self, engine: &Engine) {
-        match self.runs.join_next_with_id().await {
-            Some(ended) => self.take_in(ended, engine.clock.now()),
-            None => std::future::pending().await,
-        }
-    }
-
     /// Waits for the runs under way.
     pub(super) async fn drain(&mut self) {
         while self.runs.join_next().await.is_some() {}
@@ -84,7 +101,8 @@ impl Tasks {
         now: Instant,
     ) {
         let (id, came_further) = match ended {
-            Ok((id, Ok(report))) => (id, report.is_some_and(|report| report.pages > 0)),
+            // Pages that a failed run has read are read again.
+            Ok((id, Ok(report))) => (id, report.is_some_and(|report| report.status == RunStatus::Ok)),
             Ok((id, Err(error))) => {
                 tracing::error!(%error, "the store failed; the run of a task did not begin");
                 (id, false)

@@ -48,6 +48,9 @@ pub trait Dialect:
     /// How other processes are told of events of the destination `$1`; `None` where that is not possible.
     const TELL: Option<&'static str>;
 
+    /// Takes the limits off the time that the statements of this transaction may take; `None` where there are none.
+    const UNHURRIED: Option<&'static str>;
+
     /// How many rows a statement wrote.
     fn written(result: &Self::QueryResult) -> u64;
 
@@ -85,6 +88,7 @@ impl Dialect for Sqlite {
     const RETRIED: &'static [&'static str] = &["5", "261", "517"];
 
     const TELL: Option<&'static str> = None;
+    const UNHURRIED: Option<&'static str> = None;
 
     fn written(result: &Self::QueryResult) -> u64 {
         result.rows_affected()
@@ -127,6 +131,7 @@ impl Dialect for Postgres {
 
     // The database tells nobody before the transaction has committed, and the same once however often it is said.
     const TELL: Option<&'static str> = Some("SELECT pg_notify('onlynew_events', $1)");
+    const UNHURRIED: Option<&'static str> = Some("SET LOCAL statement_timeout = 0");
 
     fn written(result: &Self::QueryResult) -> u64 {
         result.rows_affected()
@@ -261,6 +266,14 @@ impl<DB: Dialect> Statement<DB> {
     pub async fn run(self, connection: &mut DB::Connection) -> Result<u64, sqlx::Error> {
         let arguments = self.arguments.map_err(sqlx::Error::Encode)?;
         Ok(DB::written(&DB::run(connection, spelled::<DB>(self.sql), arguments).await?))
+    }
+}
+
+/// Lets the statements of this transaction take as long as they need: what they read grows with the store.
+pub async fn unhurried<DB: Dialect>(db: &mut DB::Connection) -> Result<(), sqlx::Error> {
+    match DB::UNHURRIED {
+        Some(statement) => sql::<DB>(statement).run(db).await.map(drop),
+        None => Ok(()),
     }
 }
 

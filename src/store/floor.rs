@@ -1,5 +1,5 @@
-//! The floor as a page meets it. It stands in the job's progress and moves under the lock of the job's row alone, which
-//! a page holds: the run may have begun when it stood lower.
+//! The floor as a page meets it. It stands in the job's progress and moves under the locks of the job's row and of its
+//! open tasks, one of which a page holds: the run may have begun when it stood lower.
 
 use std::collections::HashSet;
 

@@ -5,7 +5,7 @@
 
 use super::{
     Begun, JobId, JobLease, Renamed, StoreError,
-    dialect::{Dialect, sql},
+    dialect::{Dialect, sql, unhurried},
     job, rows,
     run::WHOLE,
     task,
@@ -17,6 +17,8 @@ pub(super) async fn keep<DB: Dialect>(
     lease: &JobLease,
     identity: &Identity,
 ) -> Result<(), StoreError> {
+    // A task's lease is another row, which is held after the job's.
+    sql::<DB>("SELECT id FROM job WHERE id = $1 {for_update}").bind(lease.job.0).one(db).await?;
     job::hold::<DB>(db, lease).await?;
     sql::<DB>("UPDATE job SET identity = $2 WHERE id = $1")
         .bind(lease.job.0)
@@ -32,6 +34,7 @@ pub(super) async fn begin_anew<DB: Dialect>(
     identity: &Identity,
     baseline: bool,
 ) -> Result<Begun, StoreError> {
+    unhurried::<DB>(db).await?;
     job::hold::<DB>(db, lease).await?;
     let tasks = task::cancel_all::<DB>(db, lease.job).await?;
     let records = forget::<DB>(db, lease.job, "DELETE FROM record WHERE job = $1").await?;

@@ -58,8 +58,7 @@ pub(super) async fn find<DB: Dialect>(
 }
 
 /// Locks the row of the job, or of the task that is worked on, until the transaction ends, and fails where the lease is
-/// another's by now. A lease
-/// that ran out and that nobody took over still holds.
+/// another's by now. A lease that ran out and that nobody took over still holds.
 pub(super) async fn hold<DB: Dialect>(db: &mut DB::Connection, lease: &JobLease) -> Result<(), StoreError> {
     if let Some(id) = lease.task {
         return task::hold::<DB>(db, lease, id).await;

@@ -177,8 +177,9 @@ pub trait Store: Debug + Send + Sync {
         ttl: Duration,
     ) -> Result<Option<JobLease>, StoreError>;
 
-    /// Ends a task; whoever works on it can write nothing more. `false` where it has ended already.
-    async fn cancel_task(&self, task: TaskId) -> Result<bool, StoreError>;
+    /// Ends a task, for a reason where no person asked for it; whoever works on it can write nothing more. `false` where
+    /// it has ended already.
+    async fn cancel_task(&self, task: TaskId, reason: Option<&str>) -> Result<bool, StoreError>;
 
     /// The open tasks that nobody works on, the oldest first, with their jobs' names.
     async fn waiting_tasks(&self) -> Result<Vec<(TaskId, String)>, StoreError>;
@@ -194,8 +195,8 @@ pub trait Store: Debug + Send + Sync {
         limit: u32,
     ) -> Result<Vec<TaskView>, StoreError>;
 
-    /// Opens a sweep of a job; `None` where one is open, or another one is the newest by now.
-    async fn open_sweep(&self, job: JobId, new: &NewSweep) -> Result<Option<TaskId>, StoreError>;
+    /// Opens a sweep of a job; the one before, where nobody has answered what it asks, is ended.
+    async fn open_sweep(&self, job: JobId, new: &NewSweep) -> Result<SweepOpened, StoreError>;
 
     /// The newest sweep of a job.
     async fn last_sweep(&self, job: JobId) -> Result<Option<SweepView>, StoreError>;

@@ -10,14 +10,16 @@
 //! - No head stands at a settled event, and attempts are stored for events that wait alone: nothing that goes is looked
 //!   at by a claim or a settlement.
 //! - Runs that have ended are written by nobody.
-//! - Keys are forgotten under the lock of the job's row, which a page holds as well, and the floor moves up in the
-//!   transaction that forgets the first key below it: a page meets either the state of a key or the floor above it.
+//! - Keys are forgotten under the locks of the job's row and of its open tasks, one of which every page holds, and the
+//!   floor moves up in the transaction that forgets the first key below it: a page meets either the state of a key or the
+//!   floor above it.
 
 use super::{
     JobId, StoreError,
     dialect::{Dialect, sql},
     rows,
     run::WHOLE,
+    task,
 };
 use crate::domain::{instant::Instant, retention, version::Version, window::WindowRule};
 
@@ -58,6 +60,9 @@ const BITE: i64 = 500;
 /// How many attempts one bite takes: an event that met an outage has many.
 const ATTEMPTS: i64 = 2000;
 
+/// How many pages' findings one bite takes: a run may have read very many.
+const PAGES: i64 = 1000;
+
 /// Events whose latest row is settled for good. Without the states it would not be found by its index.
 macro_rules! over {
     ($columns:literal, $end:literal) => {
@@ -73,13 +78,14 @@ macro_rules! over {
     };
 }
 
-/// The same of those whose bodies are gone.
+/// The same of those whose bodies are gone. By its events a replay that may go on knows what it has sent.
 macro_rules! bodiless {
     ($columns:literal, $end:literal) => {
         concat!(
             "SELECT ",
             $columns,
-            " FROM event WHERE event.purged_at IS NOT NULL AND event.settled_at < $1 AND ",
+            " FROM event WHERE event.purged_at IS NOT NULL AND event.settled_at < $1
+               AND NOT EXISTS (SELECT 1 FROM task WHERE task.id = event.replay AND task.state IN ('open', 'failed')) AND ",
             latest!(),
             $end
         )
@@ -93,7 +99,7 @@ macro_rules! latest {
     };
 }
 
-/// Runs that have ended and are not the last one of their kind of their job. What a task has counted is told as long as it
+/// Runs that have ended before the last one of their kind of their job, and before the last one that was well. What a task has counted is told as long as it
 /// is open, and what a sweep proves rests on all that was met since it began, and for its reach before.
 macro_rules! ended {
     ($columns:literal, $end:literal) => {
@@ -103,6 +109,8 @@ macro_rules! ended {
             " FROM run WHERE run.status <> 'running' AND run.ended_at < $1
                AND run.id < (SELECT later.id FROM run AS later WHERE later.job = run.job AND later.kind = run.kind
                              ORDER BY later.id DESC LIMIT 1)
+               AND run.id < COALESCE((SELECT later.id FROM run AS later WHERE later.job = run.job AND later.kind = run.kind
+                             AND later.status = 'ok' ORDER BY later.id DESC LIMIT 1), 9223372036854775807)
                AND NOT EXISTS (SELECT 1 FROM task WHERE task.id = run.task AND task.state = 'open')
                AND NOT EXISTS (SELECT 1 FROM task JOIN sweep ON sweep.task = task.id
                                WHERE task.job = run.job AND task.state = 'open'
@@ -125,14 +133,24 @@ macro_rules! forget {
     };
 }
 
-/// What goes with runs: a statement for each table that has rows of them, which finds their numbers in `$1`, a JSON list.
-/// The tables are emptied in this order, before the runs themselves.
-const OF_RUNS: &[&str] = &[
-    "DELETE FROM sighting WHERE (job, run) IN (
-        SELECT run.job, run.id FROM {each_text}($1{json}) AS old CROSS JOIN run WHERE run.id = CAST(old.value AS BIGINT))",
-    "DELETE FROM covered WHERE (job, run) IN (
-        SELECT run.job, run.id FROM {each_text}($1{json}) AS old CROSS JOIN run WHERE run.id = CAST(old.value AS BIGINT))",
-];
+/// What the pages of runs found: their numbers stand in `$1`, a JSON list. Records that a person accepted are of the run
+/// that first met them, and are kept by their own age.
+const SIGHTINGS: &str = "DELETE FROM sighting WHERE id IN (
+    SELECT sighting.id FROM {each_text}($1{json}) AS old CROSS JOIN run CROSS JOIN sighting
+    WHERE run.id = CAST(old.value AS BIGINT) AND sighting.job = run.job AND sighting.run = run.id AND sighting.page > 0
+    LIMIT $2)";
+
+/// What runs covered.
+const COVERED: &str = "DELETE FROM covered WHERE (job, run) IN (
+    SELECT run.job, run.id FROM {each_text}($1{json}) AS old CROSS JOIN run WHERE run.id = CAST(old.value AS BIGINT))";
+
+/// Records that a person accepted, but for those that an open sweep is held against.
+const ACCEPTED: &str = "DELETE FROM sighting WHERE id IN (
+    SELECT sighting.id FROM sighting WHERE sighting.page = 0 AND sighting.decided_at < $1
+       AND NOT EXISTS (SELECT 1 FROM task JOIN sweep ON sweep.task = task.id
+                       WHERE task.job = sighting.job AND task.state = 'open'
+                         AND sighting.decided_at >= task.created_at - sweep.reach)
+    ORDER BY sighting.decided_at LIMIT $2)";
 
 /// Takes one bite.
 pub(super) async fn purge<DB: Dialect>(db: &mut DB::Connection, purge: &Purge) -> Result<Taken, StoreError> {
@@ -248,7 +266,8 @@ async fn purgeable_attempts<DB: Dialect>(
     rows::count::<DB>(&row, "found")
 }
 
-/// Takes whole runs with all that their pages left, the oldest first.
+/// Takes runs with all that their pages left, the oldest first, and then what people accepted. A run goes once nothing
+/// of its pages is left.
 async fn purge_pages<DB: Dialect>(db: &mut DB::Connection, before: Instant) -> Result<Taken, StoreError> {
     let found = sql::<DB>(ended!("run.id, run.pages", " ORDER BY run.ended_at LIMIT $2 {skip_locked}"))
         .bind(before.micros())
@@ -266,14 +285,20 @@ async fn purge_pages<DB: Dialect>(db: &mut DB::Connection, before: Instant) -> R
     }
     let is_full = runs.len() < found.len() || found.len() as u64 >= BITE.unsigned_abs();
     let runs = serde_json::to_string(&runs)?;
-    for statement in OF_RUNS {
-        sql::<DB>(statement).bind(runs.clone()).run(db).await?;
+    let next = Some(Purge::Pages(before));
+    if sql::<DB>(SIGHTINGS).bind(runs.clone()).bind(PAGES).run(db).await? >= PAGES.unsigned_abs() {
+        return Ok(Taken { rows: 0, next });
     }
+    sql::<DB>(COVERED).bind(runs.clone()).run(db).await?;
     let gone = sql::<DB>(
         "DELETE FROM run WHERE id IN (SELECT CAST(old.value AS BIGINT) FROM {each_text}($1{json}) AS old)",
     );
     let gone = gone.bind(runs).run(db).await?;
-    Ok(Taken { rows: gone, next: is_full.then_some(Purge::Pages(before)) })
+    if is_full {
+        return Ok(Taken { rows: gone, next });
+    }
+    let accepted = sql::<DB>(ACCEPTED).bind(before.micros()).bind(BITE).run(db).await?;
+    Ok(Taken { rows: gone + accepted, next: next.filter(|_| accepted >= BITE.unsigned_abs()) })
 }
 
 /// A slice of a job's keys.
@@ -287,8 +312,7 @@ struct Slice<'a> {
 /// Forgets what the keys of a slice were, below the floor. Keys that may still change under their versions stay, and so
 /// do those that were last told of without a version.
 async fn forget_keys<DB: Dialect>(db: &mut DB::Connection, slice: &Slice<'_>) -> Result<Taken, StoreError> {
-    let held = sql::<DB>("SELECT id FROM job WHERE id = $1 {for_update}").bind(slice.job.0);
-    held.first(db).await?;
+    task::lock_walks::<DB>(db, slice.job).await?;
     let Some(floor) = floor::<DB>(db, slice.job, slice.window, slice.before).await? else {
         return Ok(Taken::default());
     };

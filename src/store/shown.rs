@@ -251,6 +251,20 @@ pub struct SweepView {
     pub deleted: u64,
 }
 
+impl TaskView {
+    /// The bucket of its own rate.
+    pub fn bucket(&self) -> String {
+        format!("task {}", self.uid)
+    }
+}
+
+impl SweepView {
+    /// Whether it waits for a person's word.
+    pub fn asks(&self) -> bool {
+        self.state == TaskState::Open && self.phase == Phase::Asking && !self.is_accepted
+    }
+}
+
 /// What a person sees of one job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobView {

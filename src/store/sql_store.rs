@@ -11,9 +11,9 @@ use super::{
     Attempt, Begun, Checked, ClaimRules, ClaimedMessage, Coverage, DestinationView, EventFilter, EventStory,
     EventView, GoneBatch, Granted, JobId, JobLease, JobRow, JobView, Marked, NewRun, NewSweep, NewToken,
     News, Opened, PageCommit, PageOutcome, Progress, Purge, QuarantineView, Renamed, Resumed, RunEnd, RunId,
-    RunView, Settled, Store, StoreError, StoredToken, SweepView, Taken, TaskView, Touched, Wish, account,
-    claim, destination, dialect::Dialect, event, identity, job, lateness, open::is_retried, outbox, page,
-    purge, quarantine, run, settle, sweep, task, token, verify, view, why, wish,
+    RunView, Settled, Store, StoreError, StoredToken, SweepOpened, SweepView, Taken, TaskView, Touched, Wish,
+    account, claim, destination, dialect::Dialect, event, identity, job, lateness, open::is_retried, outbox,
+    page, purge, quarantine, run, settle, sweep, task, token, verify, view, why, wish,
 };
 use crate::domain::{
     content::Hash,
@@ -295,8 +295,10 @@ impl<DB: Dialect> Store for SqlStore<DB> {
         self.write(input, |db, (task, owner, ttl)| Box::pin(task::lease::<DB>(db, *task, owner, *ttl))).await
     }
 
-    async fn cancel_task(&self, task: TaskId) -> Result<bool, StoreError> {
-        self.write(task, |db, task| Box::pin(task::cancel::<DB>(db, *task))).await
+    async fn cancel_task(&self, task: TaskId, reason: Option<&str>) -> Result<bool, StoreError> {
+        let input = (task, reason.map(str::to_owned));
+        self.write(input, |db, (task, reason)| Box::pin(task::cancel::<DB>(db, *task, reason.as_deref())))
+            .await
     }
 
     async fn waiting_tasks(&self) -> Result<Vec<(TaskId, String)>, StoreError> {
@@ -317,7 +319,7 @@ impl<DB: Dialect> Store for SqlStore<DB> {
         task::views::<DB>(&mut *self.reader().await?, None, kind, only_open, limit).await
     }
 
-    async fn open_sweep(&self, job: JobId, new: &NewSweep) -> Result<Option<TaskId>, StoreError> {
+    async fn open_sweep(&self, job: JobId, new: &NewSweep) -> Result<SweepOpened, StoreError> {
         self.write((job, new.clone()), |db, (job, new)| Box::pin(sweep::open::<DB>(db, *job, new))).await
     }
 

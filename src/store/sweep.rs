@@ -11,7 +11,7 @@
 use std::collections::HashSet;
 
 use super::{
-    GoneBatch, JobId, JobLease, Marked, NewSweep, StoreError, SweepView, Touched,
+    GoneBatch, JobId, JobLease, Marked, NewSweep, StoreError, SweepOpened, SweepView, Touched,
     dialect::{Dialect, sql, without_nul},
     lateness, outbox, rows,
     run::{WHOLE, signed},
@@ -30,28 +30,29 @@ use crate::domain::{
     version::Version,
 };
 
-/// Opens a sweep where `after` is still the newest one of the job and none is open; `None` where another process was
-/// quicker.
+/// Opens a sweep where `after` is still the newest one of the job and is not open, or asks what nobody has answered.
 pub(super) async fn open<DB: Dialect>(
     db: &mut DB::Connection,
     job: JobId,
     new: &NewSweep,
-) -> Result<Option<TaskId>, StoreError> {
+) -> Result<SweepOpened, StoreError> {
     sql::<DB>("SELECT id FROM job WHERE id = $1 {for_update}").bind(job.0).one(db).await?;
-    let newest = sql::<DB>(
-        "SELECT task.id, task.state FROM sweep JOIN task ON task.id = sweep.task
-         WHERE sweep.job = $1 ORDER BY sweep.task DESC LIMIT 1",
-    )
-    .bind(job.0)
-    .first(db)
-    .await?;
-    let newest = match newest {
-        Some(row) if rows::get::<DB, String>(&row, "state")? == TaskState::Open.name() => return Ok(None),
-        Some(row) => Some(TaskId(rows::get::<DB, _>(&row, "id")?)),
-        None => None,
-    };
+    let newest = sql::<DB>("SELECT task FROM sweep WHERE job = $1 ORDER BY task DESC LIMIT 1")
+        .bind(job.0)
+        .first(db)
+        .await?;
+    let newest = newest.map(|row| rows::get::<DB, _>(&row, "task")).transpose()?.map(TaskId);
     if newest != new.after {
-        return Ok(None);
+        return Ok(SweepOpened::Overtaken);
+    }
+    if !knows_what_stood::<DB>(db, job).await? {
+        return Ok(SweepOpened::TooEarly);
+    }
+    if let Some(newest) = newest
+        && is_open::<DB>(db, newest).await?
+        && !end_unanswered::<DB>(db, newest).await?
+    {
+        return Ok(SweepOpened::Overtaken);
     }
     let row = sql::<DB>(
         "INSERT INTO task (job, uid, kind, plan, created_at) VALUES ($1, {uid}, $2, $3, {now}) RETURNING id",
@@ -69,7 +70,33 @@ pub(super) async fn open<DB: Dialect>(
         .bind(micros_of(new.reach))
         .run(db)
         .await?;
-    Ok(Some(id))
+    Ok(SweepOpened::Begun(id))
+}
+
+/// Whether all that stood when the job began is recorded. Before, a sweep would meet it as created, and send it.
+async fn knows_what_stood<DB: Dialect>(db: &mut DB::Connection, job: JobId) -> Result<bool, StoreError> {
+    let complete = sql::<DB>(
+        "SELECT 1 AS one FROM progress
+         WHERE job = $1 AND partition = $2 AND complete_through IS NOT NULL AND NOT baseline_open",
+    );
+    Ok(complete.bind(job.0).text(WHOLE).first(db).await?.is_some())
+}
+
+/// Locks the task's row, which whoever answers for it locks as well.
+async fn is_open<DB: Dialect>(db: &mut DB::Connection, id: TaskId) -> Result<bool, StoreError> {
+    let row = sql::<DB>("SELECT state FROM task WHERE id = $1 {for_update}").bind(id.0).first(db).await?;
+    let state = row.map(|row| rows::get::<DB, String>(&row, "state")).transpose()?;
+    Ok(state.is_some_and(|state| state == TaskState::Open.name()))
+}
+
+/// Ends a sweep that asks what nobody has answered; `false` where it does not ask. The task's row must be held.
+async fn end_unanswered<DB: Dialect>(db: &mut DB::Connection, id: TaskId) -> Result<bool, StoreError> {
+    let asks = sql::<DB>("SELECT 1 AS one FROM sweep WHERE task = $1 AND phase = $2 AND accepted_at IS NULL");
+    if asks.bind(id.0).text(Phase::Asking.name()).first(db).await?.is_none() {
+        return Ok(false);
+    }
+    let reason = "nobody said whether what it found gone is deleted before the next sweep was due";
+    task::cancel::<DB>(db, id, Some(reason)).await
 }
 
 /// Takes in that a sweep has read everything: its task stays open. Nothing for a task of another kind. The task's row
@@ -124,7 +151,7 @@ pub(super) async fn last<DB: Dialect>(
             sweep.fingerprint, sweep.reach, sweep.phase, sweep.read_at, sweep.accepted_at IS NOT NULL AS is_accepted,
             sweep.gone, sweep.of_keys, sweep.deleted, sweep.missed, sweep.longest,
             EXISTS (SELECT 1 FROM run WHERE run.job = sweep.job AND run.task IS NULL AND run.id > sweep.read_by_run
-                AND run.status = 'ok' AND NOT run.resumed AND NOT run.unmodified
+                AND run.status = 'ok' AND NOT run.resumed AND NOT run.unmodified AND run.quarantined = 0 AND run.skipped = 0
                 AND run.started_at >= sweep.read_at + sweep.reach) AS has_passed,
             (SELECT CAST(COALESCE(sum(run.records), 0) AS BIGINT) FROM run WHERE run.task = task.id) AS records,
             (SELECT CAST(COALESCE(sum(run.quarantined + run.skipped), 0) AS BIGINT) FROM run WHERE run.task = task.id) AS unread
@@ -226,19 +253,19 @@ pub(super) async fn end<DB: Dialect>(
         .bind(reason.map(without_nul))
         .run(db)
         .await?;
-    Ok(())
+    task::cut_off_runs::<DB>(db, id, reason.unwrap_or("the sweep has ended")).await
 }
 
 /// Takes a person's word for what a sweep asks; `false` where it does not ask.
 pub(super) async fn accept<DB: Dialect>(db: &mut DB::Connection, id: TaskId) -> Result<bool, StoreError> {
-    let accepted = sql::<DB>(
-        "UPDATE sweep SET accepted_at = {now} WHERE task = $1 AND phase = $2
-            AND (SELECT state FROM task WHERE task.id = sweep.task) = 'open'",
-    )
-    .bind(id.0)
-    .text(Phase::Asking.name())
-    .run(db)
-    .await?;
+    if !is_open::<DB>(db, id).await? {
+        return Ok(false);
+    }
+    let accepted = sql::<DB>("UPDATE sweep SET accepted_at = {now} WHERE task = $1 AND phase = $2")
+        .bind(id.0)
+        .text(Phase::Asking.name())
+        .run(db)
+        .await?;
     Ok(accepted == 1)
 }
 
@@ -418,11 +445,7 @@ async fn lock_gone<DB: Dialect>(
 
 /// Locks every row under which a page of the job is committed, and fails where the sweep is another's by now.
 async fn lock_walks<DB: Dialect>(db: &mut DB::Connection, lease: &JobLease) -> Result<TaskId, StoreError> {
-    sql::<DB>("SELECT id FROM job WHERE id = $1 {for_update}").bind(lease.job.0).one(db).await?;
-    sql::<DB>("SELECT id FROM task WHERE job = $1 AND state = 'open' ORDER BY id {for_update}")
-        .bind(lease.job.0)
-        .all(db)
-        .await?;
+    task::lock_walks::<DB>(db, lease.job).await?;
     held::<DB>(db, lease).await
 }
 

@@ -66,23 +66,50 @@ pub(super) async fn open<DB: Dialect>(
     Ok(Opened::GoesOn(id))
 }
 
-/// Ends a task on a person's word; `false` where it has ended already.
-pub(super) async fn cancel<DB: Dialect>(db: &mut DB::Connection, id: TaskId) -> Result<bool, StoreError> {
+/// Ends a task that nobody wants any more, for a reason or on a person's word; `false` where it has ended already.
+pub(super) async fn cancel<DB: Dialect>(
+    db: &mut DB::Connection,
+    id: TaskId,
+    reason: Option<&str>,
+) -> Result<bool, StoreError> {
     let cancelled = sql::<DB>(
-        "UPDATE task SET state = 'cancelled', ended_at = {now}, bookmark = NULL
+        "UPDATE task SET state = 'cancelled', ended_at = {now}, bookmark = NULL, reason = COALESCE($2, reason)
          WHERE id = $1 AND state IN ('open', 'failed')",
     )
     .bind(id.0)
+    .bind(reason.map(without_nul))
     .run(db)
     .await?;
+    cut_off_runs::<DB>(db, id, reason.unwrap_or("cancelled")).await?;
+    Ok(cancelled == 1)
+}
+
+/// Ends the runs of a task that has ended: nobody goes on with them.
+pub(super) async fn cut_off_runs<DB: Dialect>(
+    db: &mut DB::Connection,
+    id: TaskId,
+    reason: &str,
+) -> Result<(), StoreError> {
     sql::<DB>(
-        "UPDATE run SET status = $2, reason = 'cancelled', ended_at = {now} WHERE task = $1 AND status = 'running'",
+        "UPDATE run SET status = $2, reason = $3, ended_at = {now} WHERE task = $1 AND status = 'running'",
     )
     .bind(id.0)
     .text(RunStatus::Interrupted.name())
+    .text(&without_nul(reason))
     .run(db)
     .await?;
-    Ok(cancelled == 1)
+    Ok(())
+}
+
+/// Locks every row under which a page of the job is committed: its own, then those of its open tasks by number. Whoever
+/// holds two of these rows holds that of the job first.
+pub(super) async fn lock_walks<DB: Dialect>(db: &mut DB::Connection, job: JobId) -> Result<(), StoreError> {
+    sql::<DB>("SELECT id FROM job WHERE id = $1 {for_update}").bind(job.0).first(db).await?;
+    sql::<DB>("SELECT id FROM task WHERE job = $1 AND state = 'open' ORDER BY id {for_update}")
+        .bind(job.0)
+        .all(db)
+        .await?;
+    Ok(())
 }
 
 /// Ends all tasks of a job whose state is forgotten, also those that could be begun again. Whoever works on one has lost
@@ -103,7 +130,7 @@ pub(super) async fn cancel_all<DB: Dialect>(db: &mut DB::Connection, job: JobId)
         .bind(id)
         .run(db)
         .await?;
-        cancelled += u64::from(cancel::<DB>(db, TaskId(id)).await?);
+        cancelled += u64::from(cancel::<DB>(db, TaskId(id), None).await?);
     }
     Ok(cancelled)
 }

@@ -276,6 +276,17 @@ pub struct NewSweep {
     pub after: Option<TaskId>,
 }
 
+/// What came of opening a sweep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SweepOpened {
+    /// It is open.
+    Begun(TaskId),
+    /// Another process was quicker, or one is open.
+    Overtaken,
+    /// The job has not recorded all that stood when it began: a sweep would send it.
+    TooEarly,
+}
+
 /// Keys that pages met.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Touched {

@@ -4,7 +4,7 @@ mod checks;
 
 use super::{
     StoreError,
-    dialect::{Dialect, sql},
+    dialect::{Dialect, sql, unhurried},
     rows,
 };
 
@@ -39,6 +39,7 @@ pub struct Checked {
 
 /// Does every check.
 pub(super) async fn all<DB: Dialect>(db: &mut DB::Connection) -> Result<Vec<Checked>, StoreError> {
+    unhurried::<DB>(db).await?;
     let mut checked = Vec::with_capacity(CHECKS.len());
     for check in CHECKS {
         let rows = sql::<DB>(check.sql).bind(i64::from(MOST) + 1).all(db).await?;

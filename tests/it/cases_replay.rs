@@ -453,7 +453,7 @@ async fn a_replay_that_is_cancelled_stops_at_its_next_page(database: Database) {
     let working = app.work_on(&job, id, &|_| {}, &stop);
     let cancelling = async {
         rig.source.wait_until(|asked| asked.len() == 2).await;
-        assert!(app.store.cancel_task(id).await.unwrap());
+        assert!(app.store.cancel_task(id, None).await.unwrap());
     };
     let (replayed, ()) = tokio::join!(working, cancelling);
     let Replayed { task, by, .. } = replayed.unwrap().unwrap();

@@ -34,6 +34,8 @@ both!(
     deletes_that_are_not_sent_are_recorded,
     what_polling_missed_is_sent_and_counted,
     a_sweep_is_opened_when_it_is_due_and_not_before_the_first_run,
+    a_job_that_begins_anew_is_not_swept_before_it_has_read_what_stands,
+    a_job_that_is_swept_no_more_ends_its_sweep,
     a_person_sweeps_by_hand,
     marks_of_the_source_are_left_unread_where_the_job_says_so,
     a_running_process_sweeps_by_itself,
@@ -84,11 +86,11 @@ async fn a_live_run_that_began_too_early_proves_nothing(database: Database) {
 async fn a_live_run_that_goes_on_or_was_told_nothing_proves_nothing(database: Database) {
     let shop = swept_without(database, 2).await;
     shop.pass(LOOKBACK).await;
-    for column in ["resumed", "unmodified"] {
+    for set in ["resumed = TRUE", "unmodified = TRUE", "quarantined = 1", "skipped = 1"] {
         shop.poll_well().await;
         let newest = "id = (SELECT max(id) FROM run)";
-        shop.rig.database.tamper(&format!("UPDATE run SET {column} = TRUE WHERE {newest}")).await;
-        assert_eq!(shop.judge().await.phase, Phase::Waiting, "{column}");
+        shop.rig.database.tamper(&format!("UPDATE run SET {set} WHERE {newest}")).await;
+        assert_eq!(shop.judge().await.phase, Phase::Waiting, "{set}");
     }
     shop.rig.database.tamper("UPDATE run SET status = 'failed' WHERE id = (SELECT max(id) FROM run)").await;
     shop.change(|shelf| shelf.fails_at = Some(0));
@@ -358,6 +360,36 @@ async fn a_sweep_is_opened_when_it_is_due_and_not_before_the_first_run(database:
     let kind = onlynew::domain::task::TaskKind::Replay;
     let opened = shop.app.store.open_task(beside.id, kind, &plan).await.unwrap();
     assert!(matches!(opened, onlynew::store::Opened::New(_)), "a replay may be open beside it");
+}
+
+async fn a_job_that_begins_anew_is_not_swept_before_it_has_read_what_stands(database: Database) {
+    let shop = Shop::new(database, &SWEPT.replace("365d", "1h"), [1, 2, 3]).await;
+    shop.poll_well().await;
+    let (code, _, error) = shop.rig.command(&["accept", "rows", "baseline", "--anyway"]).await;
+    assert_eq!(code, 0, "{error}");
+    shop.pass(LOOKBACK * 200).await;
+    let engine = &shop.app.engine;
+    assert_eq!(engine.open_due_sweep(shop.job()).await.unwrap(), None, "it would send all that stands");
+    assert_eq!(engine.ask_for_sweep(shop.job()).await.unwrap(), None);
+    let told = shop.told().await;
+    shop.poll_well().await;
+    assert_eq!(shop.told().await, told, "the baseline is silent");
+    assert!(engine.ask_for_sweep(shop.job()).await.unwrap().is_some());
+}
+
+async fn a_job_that_is_swept_no_more_ends_its_sweep(database: Database) {
+    let shop = swept_without(database, 2).await;
+    let task = shop.newest().await.task;
+    shop.app.engine.end_unwanted_sweep(shop.job()).await.unwrap();
+    let ended = shop.newest().await;
+    assert_eq!((ended.task, ended.state), (task, TaskState::Cancelled));
+    assert!(ended.reason.unwrap().contains("swept no more"));
+    let (code, _, error) = shop.rig.command(&["sweep", "rows", "--cancel"]).await;
+    assert!(code == 2 && error.contains("no sweep of `rows` is open"), "{error}");
+    shop.sweep().await.unwrap();
+    let (code, answer, error) = shop.rig.command(&["sweep", "rows", "--cancel", "--json"]).await;
+    assert_eq!((code, &answer["cancelled"]), (0, &true.into()), "{error}");
+    assert_eq!(shop.newest().await.state, TaskState::Cancelled);
 }
 
 async fn a_person_sweeps_by_hand(database: Database) {

@@ -1,6 +1,6 @@
 //! The contract of a purge: what goes, what stays whatever its age, and that nobody is disturbed by it.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use onlynew::{
     domain::instant::Instant,
@@ -27,6 +27,9 @@ both!(
     what_is_sent_again_while_bodies_are_purged_keeps_its_body,
     events_are_delivered_whole_while_all_that_is_settled_is_purged_at_once,
     runs_go_but_for_those_under_way_and_the_last_of_each_job,
+    the_last_run_that_was_well_stays_for_what_it_covered,
+    what_a_person_accepted_is_kept_by_its_own_age,
+    a_run_of_very_many_pages_goes_in_bites,
 );
 
 /// Later than all that a test stores.
@@ -261,11 +264,11 @@ async fn runs_go_but_for_those_under_way_and_the_last_of_each_job(database: Data
     }
     store.finish_run(&idle.lease, idle.run, &ended(None)).await.unwrap();
     let last = store.job_view("idle").await.unwrap().unwrap().last_run;
-    assert_eq!(store.purgeable(&Purge::Pages(LATER)).await.unwrap(), 6);
+    assert_eq!(store.purgeable(&Purge::Pages(LATER)).await.unwrap(), 5);
     assert_eq!(take(&store, &Purge::Pages(NOT_OLD)).await, Taken::default());
-    assert_eq!(take(&store, &Purge::Pages(LATER)).await, Taken { rows: 6, next: None });
+    assert_eq!(take(&store, &Purge::Pages(LATER)).await, Taken { rows: 5, next: None });
     let left = database.texts("SELECT status FROM run ORDER BY id").await;
-    assert_eq!(left, ["running", "ok"]);
+    assert_eq!(left, ["ok", "running", "ok"], "the last one that was well stays, and the last one");
     assert_eq!(store.job_view("idle").await.unwrap().unwrap().last_run, last);
     assert_eq!(under_way.commit(1, vec![record("1", 1, "a")]).await.created, 1);
     database.tamper(&format!("UPDATE run SET pages = 400, status = 'ok', ended_at = {OLD}")).await;
@@ -276,7 +279,64 @@ async fn runs_go_but_for_those_under_way_and_the_last_of_each_job(database: Data
     }
     let taken = take(&store, &Purge::Pages(LATER)).await;
     assert_eq!((taken.rows, taken.next), (1, Some(Purge::Pages(LATER))), "a run of many pages goes alone");
-    assert_eq!(take_all(&store, Purge::Pages(LATER)).await, 2);
+    assert_eq!(take_all(&store, Purge::Pages(LATER)).await, 3);
+}
+
+async fn the_last_run_that_was_well_stays_for_what_it_covered(database: Database) {
+    let store = database.open().await;
+    let mut job = RunningJob::start(&store, "issues").await;
+    store.finish_run(&job.lease, job.run, &ended(None)).await.unwrap();
+    for _ in 0..2 {
+        job.run = store.start_run(&job.lease, &NEW_RUN).await.unwrap();
+        store.finish_run(&job.lease, job.run, &ended(None)).await.unwrap();
+        database.tamper("UPDATE run SET status = 'failed' WHERE id = (SELECT max(id) FROM run)").await;
+    }
+    assert_eq!(take(&store, &Purge::Pages(LATER)).await, Taken::default());
+    assert_eq!(database.number("(SELECT count(*) FROM run)").await, 3);
+}
+
+async fn what_a_person_accepted_is_kept_by_its_own_age(database: Database) {
+    let store = database.open().await;
+    let mut job = RunningJob::start(&store, "issues").await;
+    job.commit(1, vec![record("1", 1, "a")]).await;
+    job.commit(2, vec![record("2", 1, "a")]).await;
+    database
+        .tamper("UPDATE sighting SET page = 0, decided_at = decided_at + 86400000000 WHERE page = 2")
+        .await;
+    for _ in 0..2 {
+        store.finish_run(&job.lease, job.run, &ended(None)).await.unwrap();
+        job.run = store.start_run(&job.lease, &NEW_RUN).await.unwrap();
+    }
+    let soon = store.now().await.unwrap().plus(Duration::from_hours(1));
+    assert_eq!(take(&store, &Purge::Pages(soon)).await, Taken { rows: 1, next: None });
+    assert_eq!(database.texts("SELECT CAST(page AS TEXT) FROM sighting").await, ["0"]);
+    let later = soon.plus(Duration::from_hours(48));
+    assert_eq!(take_all(&store, Purge::Pages(later)).await, 1);
+    assert_eq!(database.number("(SELECT count(*) FROM sighting)").await, 0);
+}
+
+async fn a_run_of_very_many_pages_goes_in_bites(database: Database) {
+    let store = database.open().await;
+    let mut job = RunningJob::start(&store, "issues").await;
+    for page in 1..=3 {
+        job.commit(page, vec![record("1", 1, "a")]).await;
+    }
+    for _ in 0..9 {
+        database
+            .tamper(
+                "INSERT INTO sighting (job, partition, run, page, asked_at, answered_at, decided_at, keys)
+                 SELECT job, partition, run, page, asked_at, answered_at, decided_at, keys FROM sighting",
+            )
+            .await;
+    }
+    for _ in 0..2 {
+        store.finish_run(&job.lease, job.run, &ended(None)).await.unwrap();
+        job.run = store.start_run(&job.lease, &NEW_RUN).await.unwrap();
+    }
+    let left = async || database.number("(SELECT count(*) FROM sighting)").await;
+    let bite = Taken { rows: 0, next: Some(Purge::Pages(LATER)) };
+    assert_eq!((take(&store, &Purge::Pages(LATER)).await, left().await), (bite, 536));
+    assert_eq!((take(&store, &Purge::Pages(LATER)).await.rows, left().await), (1, 0));
 }
 
 #[tokio::test]

@@ -9,11 +9,12 @@ use onlynew::{
         key::RecordKey,
         lane::Order,
         numbers::Numbers,
+        reconcile::Phase,
         run::RunKind,
-        task::{Plan, TaskKind},
+        task::{Plan, TaskKind, TaskState},
         version::VersionFormat,
     },
-    store::{GoneBatch, JobLease, NewRun, NewSweep, Opened, Store, StoreError},
+    store::{GoneBatch, JobLease, NewRun, NewSweep, Opened, Store, StoreError, SweepOpened},
 };
 
 use crate::{
@@ -29,6 +30,8 @@ both!(
     a_batch_that_is_marked_again_marks_nothing,
     whoever_lost_the_sweep_marks_nothing,
     a_sweep_is_opened_once,
+    a_sweep_that_asks_in_vain_makes_way_for_the_next,
+    a_sweep_that_ends_leaves_no_run_under_way,
     a_run_that_was_told_that_nothing_has_changed_names_no_keys,
 );
 
@@ -39,7 +42,12 @@ async fn swept(database: &Database) -> (RunningJob, JobLease) {
     job.commit(1, vec![record("1", 1, "a"), record("2", 1, "a")]).await;
     let new =
         NewSweep { plan: Plan::default(), fingerprint: String::new(), reach: Duration::ZERO, after: None };
-    let task = store.open_sweep(job.row.id, &new).await.unwrap().unwrap();
+    assert_eq!(store.open_sweep(job.row.id, &new).await.unwrap(), SweepOpened::TooEarly);
+    database.tamper("UPDATE progress SET complete_through = 1, baseline_open = TRUE").await;
+    assert_eq!(store.open_sweep(job.row.id, &new).await.unwrap(), SweepOpened::TooEarly);
+    database.tamper("UPDATE progress SET baseline_open = FALSE").await;
+    let opened = store.open_sweep(job.row.id, &new).await.unwrap();
+    let SweepOpened::Begun(task) = opened else { panic!("{opened:?}") };
     let lease = store.lease_task(task, "worker", LONG).await.unwrap().unwrap();
     (job, lease)
 }
@@ -103,10 +111,44 @@ async fn a_sweep_is_opened_once(database: Database) {
     let (job, lease) = swept(&database).await;
     let new =
         |after| NewSweep { plan: Plan::default(), fingerprint: String::new(), reach: Duration::ZERO, after };
-    assert_eq!(job.store.open_sweep(job.row.id, &new(lease.task)).await.unwrap(), None, "one is open");
-    assert!(job.store.cancel_task(lease.task.unwrap()).await.unwrap());
-    assert_eq!(job.store.open_sweep(job.row.id, &new(None)).await.unwrap(), None, "it is not the first");
-    assert!(job.store.open_sweep(job.row.id, &new(lease.task)).await.unwrap().is_some());
+    let open = async |after| job.store.open_sweep(job.row.id, &new(after)).await.unwrap();
+    assert_eq!(open(lease.task).await, SweepOpened::Overtaken, "one is open");
+    assert!(job.store.cancel_task(lease.task.unwrap(), None).await.unwrap());
+    assert_eq!(open(None).await, SweepOpened::Overtaken, "it is not the first");
+    assert!(matches!(open(lease.task).await, SweepOpened::Begun(_)));
+}
+
+async fn a_sweep_that_asks_in_vain_makes_way_for_the_next(database: Database) {
+    let (job, lease) = swept(&database).await;
+    let first = lease.task.unwrap();
+    job.store.set_phase(&lease, Phase::Asking, 2, 2).await.unwrap();
+    let new = NewSweep {
+        plan: Plan::default(),
+        fingerprint: String::new(),
+        reach: Duration::ZERO,
+        after: Some(first),
+    };
+    let opened = job.store.open_sweep(job.row.id, &new).await.unwrap();
+    let SweepOpened::Begun(second) = opened else { panic!("{opened:?}") };
+    let ended = job.store.task(first).await.unwrap().unwrap();
+    assert_eq!(ended.state, TaskState::Cancelled);
+    assert!(ended.reason.unwrap().contains("nobody said"), "it says why");
+    assert!(!job.store.accept_deletes(first).await.unwrap(), "an answer comes too late");
+
+    // One that was answered goes on.
+    let lease = job.store.lease_task(second, "worker", LONG).await.unwrap().unwrap();
+    job.store.set_phase(&lease, Phase::Asking, 2, 2).await.unwrap();
+    assert!(job.store.accept_deletes(second).await.unwrap());
+    let third = NewSweep { after: Some(second), ..new };
+    assert_eq!(job.store.open_sweep(job.row.id, &third).await.unwrap(), SweepOpened::Overtaken);
+}
+
+async fn a_sweep_that_ends_leaves_no_run_under_way(database: Database) {
+    let (job, lease) = swept(&database).await;
+    job.store.start_run(&lease, &NewRun { kind: RunKind::Reconcile, ..NEW_RUN }).await.unwrap();
+    job.store.end_sweep(&lease, TaskState::Failed, Some("the job was edited")).await.unwrap();
+    let of_task = "SELECT status || ': ' || reason FROM run WHERE task IS NOT NULL";
+    assert_eq!(database.texts(of_task).await, ["interrupted: the job was edited"]);
 }
 
 async fn a_run_that_was_told_that_nothing_has_changed_names_no_keys(database: Database) {

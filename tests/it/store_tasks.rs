@@ -68,7 +68,7 @@ async fn of_a_kind_one_is_open_at_a_time(database: Database) {
     assert!(matches!(open(job, TaskKind::Reconcile, Plan::default()).await, Opened::New(_)));
     assert!(matches!(open(other, TaskKind::Replay, from(1)).await, Opened::New(_)));
 
-    assert!(store.cancel_task(first).await.unwrap() && !store.cancel_task(first).await.unwrap());
+    assert!(store.cancel_task(first, None).await.unwrap() && !store.cancel_task(first, None).await.unwrap());
     assert!(store.lease_task(first, "worker", LONG).await.unwrap().is_none());
     let Opened::New(second) = open(job, TaskKind::Replay, from(1)).await else { panic!() };
     let listed = store.tasks(Some(TaskKind::Replay), false, 10).await.unwrap();
@@ -151,7 +151,7 @@ async fn a_task_that_is_cancelled_writes_nothing_more(database: Database) {
     let store = database.open().await;
     let live = RunningJob::start(&store, "issues").await;
     let (id, task) = begun(&store, &live, TaskKind::Replay, &Plan::default()).await;
-    assert!(store.cancel_task(id).await.unwrap());
+    assert!(store.cancel_task(id, None).await.unwrap());
     assert!(matches!(lost_commit(&task).await, StoreError::Ended));
     assert!(!store.renew_job_lease(&task.lease, LONG).await.unwrap());
     let view = store.task(id).await.unwrap().unwrap();

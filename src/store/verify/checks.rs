@@ -194,9 +194,10 @@ pub(super) const CHECKS: &[Check] = &[
         advice: "the numbers of these runs are wrong, and nothing else: report it",
         sql: "SELECT 'run ' || CAST(id AS TEXT) || ' read ' || CAST(records AS TEXT) || ' records and decided '
                      || CAST(created + updated + deleted + restored + unchanged + stale + conflicts + quarantined + skipped
-                             AS TEXT) AS found
+                             + below_floor AS TEXT) AS found
               FROM run
               WHERE records <> created + updated + deleted + restored + unchanged + stale + conflicts + quarantined + skipped
+                             + below_floor
               ORDER BY id LIMIT $1",
     },
     Check {
@@ -223,13 +224,14 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "watermarks_are_covered",
-        holds: "a watermark stands no higher than some run is known to have read to the end",
+        holds: "a watermark stands no higher than some live run is known to have read to the end",
         advice: "changes may have been passed over: `onlynew why JOB --gap FROM TO` tells which versions were read",
         sql: "SELECT 'the watermark of ' || job.name || ' is ' || CAST(progress.watermark AS TEXT) || ', and read was up to '
                      || CAST(known.reached AS TEXT) AS found
               FROM progress JOIN job ON job.id = progress.job JOIN (
-                  SELECT job, partition, max(to_version) AS reached FROM covered
-                  GROUP BY job, partition HAVING count(*) = count(to_version)) AS known
+                  SELECT covered.job, covered.partition, max(covered.to_version) AS reached
+                  FROM covered CROSS JOIN run WHERE run.id = covered.run AND run.task IS NULL
+                  GROUP BY covered.job, covered.partition HAVING count(*) = count(covered.to_version)) AS known
                 ON known.job = progress.job AND known.partition = progress.partition
               WHERE progress.watermark > known.reached ORDER BY job.name LIMIT $1",
     },

@@ -24,8 +24,8 @@ use onlynew::{
         Attempt, Begun, Checked, ClaimRules, ClaimedMessage, Coverage, DestinationView, EventFilter,
         EventStory, EventView, GoneBatch, Granted, JobId, JobLease, JobRow, JobView, Marked, NewRun,
         NewSweep, NewToken, News, Opened, PageCommit, PageOutcome, Progress, Purge, QuarantineView, Renamed,
-        Resumed, RunEnd, RunId, RunView, Settled, Store, StoreError, StoredToken, SweepView, Taken, TaskView,
-        Touched, Wish,
+        Resumed, RunEnd, RunId, RunView, Settled, Store, StoreError, StoredToken, SweepOpened, SweepView,
+        Taken, TaskView, Touched, Wish,
     },
 };
 
@@ -241,11 +241,11 @@ watched! {
     preview_page(job: &str, page: &PageCommit) -> PageOutcome;
     open_task(job: JobId, kind: TaskKind, plan: &Plan) -> Opened;
     lease_task(task: TaskId, owner: &str, ttl: Duration) -> Option<JobLease>;
-    cancel_task(task: TaskId) -> bool;
+    cancel_task(task: TaskId, reason: Option<&str>) -> bool;
     waiting_tasks() -> Vec<(TaskId, String)>;
     task(task: TaskId) -> Option<TaskView>;
     tasks(kind: Option<TaskKind>, only_open: bool, limit: u32) -> Vec<TaskView>;
-    open_sweep(job: JobId, new: &NewSweep) -> Option<TaskId>;
+    open_sweep(job: JobId, new: &NewSweep) -> SweepOpened;
     last_sweep(job: JobId) -> Option<SweepView>;
     first_complete_run(job: JobId) -> Option<Instant>;
     read_afresh(job: JobId) -> ();
