@@ -133,47 +133,33 @@ pub(super) fn is_retried<DB: Dialect>(error: &sqlx::Error) -> bool {
     code.is_some_and(|code| DB::RETRIED.contains(&code.as_ref()))
 }
 
+/// The migrations of a database, from the files of its folder.
+macro_rules! migrations {
+    ($folder:literal) => {
+        migrations!($folder,
+            1 "0001_start", 2 "0002_failures", 3 "0003_token", 4 "0004_quarantine", 5 "0005_conflict",
+            6 "0006_reading", 7 "0007_destination", 8 "0008_redelivery", 9 "0009_message", 10 "0010_sighting",
+            11 "0011_identity", 12 "0012_retention", 13 "0013_task", 14 "0014_replay_events", 15 "0015_sweep",
+            16 "0016_run_of_kind")
+    };
+    ($folder:literal, $($version:literal $name:literal),+) => {
+        Migrator::with_migrations(vec![
+            $(migration($version, $name, include_str!(concat!("../../migrations/", $folder, "/", $name, ".sql")))),+
+        ])
+    };
+}
+
 fn sqlite_migrations() -> Migrator {
-    Migrator::with_migrations(vec![
-        migration(1, "start", include_str!("../../migrations/sqlite/0001_start.sql")),
-        migration(2, "failures", include_str!("../../migrations/sqlite/0002_failures.sql")),
-        migration(3, "token", include_str!("../../migrations/sqlite/0003_token.sql")),
-        migration(4, "quarantine", include_str!("../../migrations/sqlite/0004_quarantine.sql")),
-        migration(5, "conflict", include_str!("../../migrations/sqlite/0005_conflict.sql")),
-        migration(6, "reading", include_str!("../../migrations/sqlite/0006_reading.sql")),
-        migration(7, "destination", include_str!("../../migrations/sqlite/0007_destination.sql")),
-        migration(8, "redelivery", include_str!("../../migrations/sqlite/0008_redelivery.sql")),
-        migration(9, "message", include_str!("../../migrations/sqlite/0009_message.sql")),
-        migration(10, "sighting", include_str!("../../migrations/sqlite/0010_sighting.sql")),
-        migration(11, "identity", include_str!("../../migrations/sqlite/0011_identity.sql")),
-        migration(13, "task", include_str!("../../migrations/sqlite/0013_task.sql")),
-        migration(12, "retention", include_str!("../../migrations/sqlite/0012_retention.sql")),
-        migration(14, "replay_events", include_str!("../../migrations/sqlite/0014_replay_events.sql")),
-        migration(15, "sweep", include_str!("../../migrations/sqlite/0015_sweep.sql")),
-    ])
+    migrations!("sqlite")
 }
 
 fn postgres_migrations() -> Migrator {
-    Migrator::with_migrations(vec![
-        migration(1, "start", include_str!("../../migrations/postgres/0001_start.sql")),
-        migration(2, "failures", include_str!("../../migrations/postgres/0002_failures.sql")),
-        migration(3, "token", include_str!("../../migrations/postgres/0003_token.sql")),
-        migration(4, "quarantine", include_str!("../../migrations/postgres/0004_quarantine.sql")),
-        migration(5, "conflict", include_str!("../../migrations/postgres/0005_conflict.sql")),
-        migration(6, "reading", include_str!("../../migrations/postgres/0006_reading.sql")),
-        migration(7, "destination", include_str!("../../migrations/postgres/0007_destination.sql")),
-        migration(8, "redelivery", include_str!("../../migrations/postgres/0008_redelivery.sql")),
-        migration(9, "message", include_str!("../../migrations/postgres/0009_message.sql")),
-        migration(10, "sighting", include_str!("../../migrations/postgres/0010_sighting.sql")),
-        migration(11, "identity", include_str!("../../migrations/postgres/0011_identity.sql")),
-        migration(13, "task", include_str!("../../migrations/postgres/0013_task.sql")),
-        migration(12, "retention", include_str!("../../migrations/postgres/0012_retention.sql")),
-        migration(14, "replay_events", include_str!("../../migrations/postgres/0014_replay_events.sql")),
-        migration(15, "sweep", include_str!("../../migrations/postgres/0015_sweep.sql")),
-    ])
+    migrations!("postgres")
 }
 
-fn migration(version: i64, name: &'static str, sql: &'static str) -> Migration {
+/// Named as its file is, less the number.
+fn migration(version: i64, file: &'static str, sql: &'static str) -> Migration {
+    let name = file.split_once('_').map_or(file, |(_, name)| name);
     Migration::new(version, Cow::Borrowed(name), MigrationType::Simple, sql.into_sql_str(), false)
 }
 
@@ -187,5 +173,25 @@ pub fn shown_url(url: &str) -> String {
             parsed.into()
         }
         Err(_) => "(unreadable)".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_of_migrations_is_run_in_its_turn() {
+        for (folder, migrator) in [("sqlite", sqlite_migrations()), ("postgres", postgres_migrations())] {
+            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations").join(folder);
+            let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().file_name());
+            let mut files: Vec<_> = files.map(|name| name.into_string().unwrap()).collect();
+            files.sort();
+            let run = migrator
+                .iter()
+                .map(|migration| format!("{:04}_{}.sql", migration.version, migration.description))
+                .collect::<Vec<_>>();
+            assert_eq!(run, files);
+        }
     }
 }

@@ -153,6 +153,24 @@ async fn nothing_that_was_filled_in_from_the_environment_is_shown(database: Data
     assert!(!rig.database.texts("SELECT reason FROM run").await[0].contains(SECRET));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn jobs_run_while_the_store_does_not_say_which_tasks_wait() {
+    let Some(database) = Database::postgres().await else { return };
+    let rig = Rig::new(database, Job::default(), |asked| page_of(&ROWS, asked, 2)).await;
+    let held_up = async {
+        rig.receiver.wait_until(|asked| asked.len() == 2).await;
+        let mut beside = rig.database.connect().await;
+        beside.tamper("BEGIN").await;
+        beside.tamper("LOCK TABLE task IN ACCESS EXCLUSIVE MODE").await;
+        let waiting = rig.database.until_one_waits().await;
+        let before = rig.source.asked().len();
+        rig.source.wait_until(move |asked| asked.len() > before + 2).await;
+        assert_eq!(rig.database.until_one_waits().await, waiting, "it still waits");
+        beside.tamper("ROLLBACK").await;
+    };
+    run_until(&rig, held_up).await;
+}
+
 both!(
     nothing_that_was_filled_in_from_the_environment_is_shown,
     a_run_that_was_stopped_goes_on_at_the_next_start,

@@ -4,9 +4,15 @@ use std::{sync::Arc, time::Duration};
 
 use onlynew::{
     domain::{
-        content::Hash, page::SeenRecord, retention::Floor, run::Counts, version::Version, window::WindowRule,
+        content::Hash,
+        page::SeenRecord,
+        retention::Floor,
+        run::Counts,
+        task::{Plan, TaskKind},
+        version::Version,
+        window::WindowRule,
     },
-    store::{JobId, PageCommit, Purge, Store, Taken},
+    store::{JobId, Opened, PageCommit, Purge, Store, Taken},
 };
 
 use crate::{
@@ -81,6 +87,26 @@ async fn keys_below_the_floor_are_forgotten_in_slices_and_the_floor_moves_up_fir
     assert_eq!(database.number("(SELECT count(*) FROM record WHERE sequence = 1)").await, 1_200);
     let never_read = store.register_job("never read", None).await.unwrap();
     assert_eq!(take(&store, &keys(never_read.id, 50)).await, Taken::default());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn keys_are_not_forgotten_while_a_page_of_a_replay_is_being_committed() {
+    let Some(database) = Database::postgres().await else { return };
+    let store = database.open().await;
+    let job = complete_to(&store, 80, vec![record("1", 5, "a"), record("2", 70, "a")]).await;
+    let plan = Plan::default();
+    assert!(matches!(store.open_task(job.row.id, TaskKind::Replay, &plan).await, Ok(Opened::New(_))));
+    let mut page = database.connect().await;
+    page.tamper("BEGIN").await;
+    page.tamper("SELECT id FROM task FOR UPDATE").await;
+    let forgetting = tokio::spawn({
+        let (store, id) = (Arc::clone(&store), job.row.id);
+        async move { take_all(&store, keys(id, 50)).await }
+    });
+    database.until_one_waits().await;
+    assert_eq!(database.number("(SELECT count(*) FROM record WHERE hash IS NULL)").await, 0);
+    page.tamper("COMMIT").await;
+    assert_eq!(forgetting.await.unwrap(), 1);
 }
 
 async fn a_run_that_began_before_the_floor_moved_meets_it(database: Database) {

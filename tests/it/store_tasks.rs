@@ -10,7 +10,7 @@ use onlynew::{
         task::{Plan, Resend, TaskId, TaskKind, TaskState},
         version::Version,
     },
-    store::{NewRun, Opened, RunEnd, Store, StoreError},
+    store::{NewRun, Opened, Purge, RunEnd, Store, StoreError},
 };
 
 use crate::{
@@ -18,6 +18,7 @@ use crate::{
     support::{
         database::Database,
         pages::{LONG, NEW_RUN, RunningJob, record},
+        purges::{deliver, take_all},
     },
 };
 
@@ -277,7 +278,30 @@ async fn a_replay_of_all_finds_by_its_events_what_it_has_sent(database: Database
     assert_eq!((view.pending, view.delivered, view.dead), (5, 0, 0));
 }
 
+async fn what_a_replay_has_sent_is_kept_while_it_may_go_on(database: Database) {
+    let store = database.open().await;
+    let live = RunningJob::start(&store, "issues").await;
+    let plan = Plan { resend: Resend::All, ..Plan::default() };
+    let (id, task) = begun(&store, &live, TaskKind::Replay, &plan).await;
+    let mut page = task.page(1, vec![record("1", 1, "a")]);
+    page.rules.replay = Some(Replay { task: id, uid: "r".into(), resends: true });
+    assert_eq!(task.commit_page(&page).await.events, 1);
+    deliver(&store).await;
+    let later = store.now().await.unwrap().plus(Duration::from_hours(1));
+    assert_eq!(take_all(&store, Purge::Payloads(later)).await, 1);
+    for state in ["open", "failed"] {
+        database.tamper(&format!("UPDATE task SET state = '{state}'")).await;
+        assert_eq!(take_all(&store, Purge::Attempts(later)).await, 0, "{state}");
+    }
+    page.number = 2;
+    database.tamper("UPDATE task SET state = 'open'").await;
+    assert_eq!(task.commit_page(&page).await.events, 0, "it knows what it has sent");
+    assert!(store.cancel_task(id, None).await.unwrap());
+    assert_eq!(take_all(&store, Purge::Attempts(later)).await, 2);
+}
+
 both!(
+    what_a_replay_has_sent_is_kept_while_it_may_go_on,
     of_a_kind_one_is_open_at_a_time,
     those_that_ask_at_once_get_one_task,
     a_task_has_a_lease_and_a_progress_of_its_own,

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use onlynew::store::{Store, open};
-use sqlx::{AssertSqlSafe, Connection, PgConnection, Row, SqliteConnection};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, Row, SqliteConnection, sqlite::SqliteConnectOptions};
 use tempfile::TempDir;
 
 /// A database of its own, which goes away with this value.
@@ -100,7 +100,10 @@ impl Database {
     /// A connection of its own, behind the store's back.
     pub async fn connect(&self) -> Beside {
         match self.place {
-            Place::Sqlite { .. } => Beside::Sqlite(SqliteConnection::connect(&self.url).await.unwrap()),
+            Place::Sqlite { .. } => {
+                let made = self.url.parse::<SqliteConnectOptions>().unwrap().create_if_missing(true);
+                Beside::Sqlite(SqliteConnection::connect_with(&made).await.unwrap())
+            }
             Place::Postgres { .. } => Beside::Postgres(PgConnection::connect(&self.url).await.unwrap()),
         }
     }
@@ -173,6 +176,23 @@ impl Database {
         }
     }
 
+    /// Waits until a session of this PostgreSQL database waits for a lock, and says since when and for which statement.
+    pub async fn until_one_waits(&self) -> String {
+        let mut beside = self.connect().await;
+        let deadline = std::time::Instant::now() + std::time::Duration::from_mins(1);
+        loop {
+            assert!(std::time::Instant::now() < deadline, "nobody waits for a lock");
+            let waiting = beside.texts(
+                "SELECT CAST(query_start AS TEXT) || ' ' || query FROM pg_stat_activity
+                 WHERE datname = current_database() AND wait_event_type = 'Lock' ORDER BY query_start",
+            );
+            if let Some(first) = waiting.await.into_iter().next() {
+                return first;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    }
+
     /// The texts of a query's only column, which must be a text.
     pub async fn texts(&self, sql: &str) -> Vec<String> {
         self.connect().await.texts(sql).await
@@ -206,6 +226,15 @@ impl Beside {
         match self {
             Self::Sqlite(connection) => drop(sqlx::query(sql).execute(connection).await.unwrap()),
             Self::Postgres(connection) => drop(sqlx::query(sql).execute(connection).await.unwrap()),
+        }
+    }
+
+    /// Runs many statements.
+    pub async fn script(&mut self, sql: &str) {
+        let sql = AssertSqlSafe(sql.to_owned());
+        match self {
+            Self::Sqlite(connection) => drop(sqlx::raw_sql(sql).execute(connection).await.unwrap()),
+            Self::Postgres(connection) => drop(sqlx::raw_sql(sql).execute(connection).await.unwrap()),
         }
     }
 
