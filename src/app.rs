@@ -241,7 +241,7 @@ impl App {
     /// What keeps the store as small as `retention` says.
     pub fn janitor(&self) -> Janitor {
         let jobs = self.config.jobs.values().cloned().collect();
-        Janitor::new(Arc::clone(&self.store), self.config.retention, jobs)
+        Janitor::new(Arc::clone(&self.store), self.config.retention, jobs, self.config.scopes.clone())
     }
 
     /// Wakes the dispatchers, for ever, when events of one of their destinations are told of.

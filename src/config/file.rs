@@ -9,6 +9,7 @@ use super::{
     de::{Entries, Spanned},
     destination_file::DestinationFile,
     job::FirstRun,
+    server_file::{GateFile, ServerFile},
     text::{
         AllowPrivateForm, DurationForm, LifetimeForm, Literal, PathForm, SecretForm, ShareForm, StartForm,
         TextOr, ZoneForm,
@@ -39,7 +40,11 @@ pub(super) struct JobsFile {
     /// How long what is stored is kept.
     pub(super) retention: Option<Spanned<RetentionFile>>,
     /// Jobs by name: a stream of an account, on a schedule, towards a destination.
-    pub(super) jobs: Spanned<Entries<Spanned<JobFile>>>,
+    pub(super) jobs: Option<Spanned<Entries<Spanned<JobFile>>>>,
+    /// Where `onlynew run` listens. Default: `127.0.0.1:8080` where there is a `gate`, else nowhere.
+    pub(super) server: Option<Spanned<ServerFile>>,
+    /// The gate: whether a side effect of a workflow may happen now.
+    pub(super) gate: Option<Spanned<GateFile>>,
 }
 
 /// How long what is stored is kept: a duration, or `never` for what is never purged. Events that wait or are dead stay

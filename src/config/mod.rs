@@ -21,6 +21,7 @@ mod destinations;
 mod error;
 mod file;
 mod fill;
+mod gate;
 mod identity;
 mod incremental_file;
 mod inputs;
@@ -33,6 +34,8 @@ mod resolve;
 mod retention;
 mod rules;
 pub mod schema;
+pub mod server;
+mod server_file;
 mod signing;
 pub mod stream;
 mod streams;
@@ -50,7 +53,7 @@ use secrecy::SecretString;
 
 pub use error::{ConfigError, ConfigErrors};
 
-use crate::domain::{allow_private::AllowPrivate, retention::Retention};
+use crate::domain::{allow_private::AllowPrivate, gate::ScopeRules, retention::Retention};
 use catalog::Catalog;
 use check::Checker;
 use error::{Problem, Problems};
@@ -72,6 +75,10 @@ pub struct Config {
     pub allow_private: AllowPrivate,
     /// How long what is stored is kept.
     pub retention: Retention,
+    /// Where `run` listens; `None` where it need not.
+    pub server: Option<server::Server>,
+    /// The scopes of the gate by name.
+    pub scopes: BTreeMap<String, ScopeRules>,
     /// The jobs by name.
     pub jobs: BTreeMap<String, Arc<job::Job>>,
     /// What is allowed but probably not meant, for a person.
@@ -96,8 +103,8 @@ pub fn load_str(name: &str, text: &str, folder: &Path, env: Env<'_>) -> Result<C
     let resolved = resolve_text(name, text, folder, env, &problems);
     let warnings = problems.finish()?;
     match resolved {
-        Some(Resolved { store, allow_private, retention, jobs }) => {
-            Ok(Config { store, allow_private, retention, jobs, warnings })
+        Some(Resolved { store, allow_private, retention, server, scopes, jobs }) => {
+            Ok(Config { store, allow_private, retention, server, scopes, jobs, warnings })
         }
         None => Err(ConfigErrors::unreadable(Path::new(name), "it cannot be used".to_owned(), None)),
     }

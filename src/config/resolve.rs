@@ -17,14 +17,18 @@ use super::{
     destinations::Destinations,
     error::{Problem, Problems, Span, listed},
     file::{JobFile, JobsFile, ScheduleFile},
+    gate,
     inputs::{self, With},
     job::Job,
-    retention, rules, streams,
+    retention, rules,
+    server::{self, Server},
+    streams,
     values::{check_name, duration, unusable, zone},
 };
 use crate::domain::{
     allow_private::AllowPrivate,
     fires::{CronError, Schedule},
+    gate::ScopeRules,
     retention::Retention,
     version_field::OnMissingVersion,
 };
@@ -49,6 +53,8 @@ pub(super) struct Resolved {
     pub(super) store: String,
     pub(super) allow_private: AllowPrivate,
     pub(super) retention: Retention,
+    pub(super) server: Option<Server>,
+    pub(super) scopes: BTreeMap<String, ScopeRules>,
     pub(super) jobs: BTreeMap<String, Arc<Job>>,
 }
 
@@ -103,22 +109,50 @@ impl<'a> Resolver<'a> {
         let allow_private = allow_private(file.allow_private.as_ref(), &AllowPrivate::Auto, self.problems);
         self.destinations =
             Destinations::new(file.destinations.as_ref(), allow_private.clone(), self.problems);
+        let scopes = file.gate.as_ref().map(|gate| gate::scopes(gate, self.problems));
+        let given = file.server.as_ref().map(|server| server::server(server, self.problems));
+        let server = given.or_else(|| scopes.is_some().then(|| Some(Server::default())));
+        let jobs = self.jobs(file.jobs, server.is_some());
+        let retention = retention::retention(file.retention.as_ref(), &jobs, self.problems);
+        let (store, retention) = (store?, retention?);
+        let (server, scopes) = (server.flatten(), scopes.flatten().unwrap_or_default());
+        (self.problems.count() == 0).then_some(Resolved {
+            store,
+            allow_private,
+            retention,
+            server,
+            scopes,
+            jobs,
+        })
+    }
+
+    /// The jobs by name. There may be none where `others` ask.
+    fn jobs(
+        &mut self,
+        file: Option<Spanned<Entries<Spanned<JobFile>>>>,
+        others: bool,
+    ) -> BTreeMap<String, Arc<Job>> {
         let mut jobs = BTreeMap::new();
-        if file.jobs.0.is_empty() && file.jobs.whole {
-            let problem = Problem::new(file.jobs.span, "there are no jobs, so there is nothing to do");
+        let Some(file) = file else {
+            if !others && self.problems.count() == 0 {
+                let problem = Problem::new(Span::default(), "there are no jobs, so there is nothing to do");
+                self.problems.add(problem.expected("`jobs`; `onlynew init` writes a file to start from"));
+            }
+            return jobs;
+        };
+        if file.0.is_empty() && file.whole && !others {
+            let problem = Problem::new(file.span, "there are no jobs, so there is nothing to do");
             self.problems
                 .add(problem.expected("at least one job; `onlynew init` writes a file to start from"));
         }
-        check_renames(&file.jobs.value, self.problems);
-        for (name, job) in file.jobs.value.0 {
+        check_renames(&file.value, self.problems);
+        for (name, job) in file.value.0 {
             check_name(&name, self.problems);
             if let Some(job) = self.job(&name, job) {
                 jobs.insert(job.name.clone(), Arc::new(job));
             }
         }
-        let retention = retention::retention(file.retention.as_ref(), &jobs, self.problems);
-        let (store, retention) = (store?, retention?);
-        (self.problems.count() == 0).then_some(Resolved { store, allow_private, retention, jobs })
+        jobs
     }
 
     fn store(&self, given: Option<&Spanned<String>>) -> Option<String> {

@@ -68,7 +68,7 @@ pub(super) fn retention(
 }
 
 /// How long something is kept; `None` for ever, and where it cannot be read.
-fn lifetime(text: &Spanned<String>, problems: &Problems) -> Option<Duration> {
+pub(super) fn lifetime(text: &Spanned<String>, problems: &Problems) -> Option<Duration> {
     if text.trim() == NEVER {
         return None;
     }

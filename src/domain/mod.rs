@@ -19,6 +19,7 @@ pub mod event_state;
 pub mod facts;
 pub mod fires;
 pub mod fixed_point;
+pub mod gate;
 pub mod health;
 pub mod identity;
 pub mod instant;

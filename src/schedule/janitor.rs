@@ -1,14 +1,18 @@
 //! The janitor: takes away what is kept no longer, in small bites with pauses between them, so that nobody waits for
 //! more than one. What it leaves behind, for a stop or a store that fails, it finds again the next time.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     config::job::Job,
-    domain::{retention::Retention, version::Version},
+    domain::{gate::ScopeRules, retention::Retention, version::Version},
     store::{Purge, Store, StoreError},
 };
 
@@ -25,6 +29,7 @@ pub struct Janitor {
     store: Arc<dyn Store>,
     retention: Retention,
     jobs: Vec<Arc<Job>>,
+    scopes: BTreeMap<String, ScopeRules>,
     /// Below which version the keys of a job were all looked at.
     forgotten: HashMap<String, Version>,
 }
@@ -40,12 +45,19 @@ pub struct Swept {
     pub pages: u64,
     /// Keys whose versions and contents are forgotten.
     pub keys: u64,
+    /// Keys of the gate.
+    pub gate_keys: u64,
 }
 
 impl Janitor {
     /// A janitor of this store.
-    pub fn new(store: Arc<dyn Store>, retention: Retention, jobs: Vec<Arc<Job>>) -> Self {
-        Self { store, retention, jobs, forgotten: HashMap::new() }
+    pub fn new(
+        store: Arc<dyn Store>,
+        retention: Retention,
+        jobs: Vec<Arc<Job>>,
+        scopes: BTreeMap<String, ScopeRules>,
+    ) -> Self {
+        Self { store, retention, jobs, scopes, forgotten: HashMap::new() }
     }
 
     /// Sweeps soon after the start and every ten minutes, until `stop`.
@@ -96,13 +108,19 @@ impl Janitor {
     /// What there is to do, bodies before the events that they belong to; keys of a job that were all looked at today
     /// are not looked at again.
     async fn purges(&self) -> Result<Vec<(Purge, Option<(String, Version)>)>, StoreError> {
-        let cutoffs = self.retention.cutoffs(self.store.now().await?);
+        let now = self.store.now().await?;
+        let cutoffs = self.retention.cutoffs(now);
         let of_all = [
             cutoffs.payloads.map(Purge::Payloads),
             cutoffs.attempts.map(Purge::Attempts),
             cutoffs.pages.map(Purge::Pages),
         ];
-        let mut purges: Vec<_> = of_all.into_iter().flatten().map(|purge| (purge, None)).collect();
+        let of_scopes = self.scopes.iter().filter_map(|(scope, rules)| {
+            let before = now.minus(rules.retention?);
+            Some(Purge::GateKeys { scope: scope.clone(), before })
+        });
+        let mut purges: Vec<_> =
+            of_all.into_iter().flatten().chain(of_scopes).map(|purge| (purge, None)).collect();
         let Some(before) = cutoffs.keys else { return Ok(purges) };
         for job in self.jobs.iter().filter(|job| job.forgets_keys()) {
             if self.forgotten.get(&job.name) == Some(&before) {
@@ -124,14 +142,15 @@ impl Swept {
             Purge::Attempts(_) => &mut self.attempts,
             Purge::Pages(_) => &mut self.pages,
             Purge::Keys { .. } => &mut self.keys,
+            Purge::GateKeys { .. } => &mut self.gate_keys,
         };
         *count += rows;
     }
 
     fn log(self) {
-        let Self { payloads, attempts, pages, keys } = self;
+        let Self { payloads, attempts, pages, keys, gate_keys } = self;
         if self != Self::default() {
-            tracing::info!(payloads, attempts, pages, keys, "purged what is kept no longer");
+            tracing::info!(payloads, attempts, pages, keys, gate_keys, "purged what is kept no longer");
         }
     }
 }

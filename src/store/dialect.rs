@@ -48,6 +48,9 @@ pub trait Dialect:
     /// How other processes are told of events of the destination `$1`; `None` where that is not possible.
     const TELL: Option<&'static str>;
 
+    /// Draws `$1` fences: rows of the `first` of some and their `count`.
+    const FENCES: &'static str;
+
     /// Takes the limits off the time that the statements of this transaction may take; `None` where there are none.
     const UNHURRIED: Option<&'static str>;
 
@@ -86,6 +89,9 @@ impl Dialect for Sqlite {
     ];
 
     const RETRIED: &'static [&'static str] = &["5", "261", "517"];
+
+    const FENCES: &'static str =
+        "UPDATE fence SET last = last + $1 RETURNING last - $1 + 1 AS first, $1 AS count";
 
     const TELL: Option<&'static str> = None;
     const UNHURRIED: Option<&'static str> = None;
@@ -128,6 +134,10 @@ impl Dialect for Postgres {
     ];
 
     const RETRIED: &'static [&'static str] = &["40001", "40P01"];
+
+    // A number that is drawn is gone, also where the transaction is undone.
+    const FENCES: &'static str = "SELECT nextval('fence') AS first, CAST(1 AS BIGINT) AS count
+         FROM generate_series(CAST(1 AS BIGINT), $1)";
 
     // The database tells nobody before the transaction has committed, and the same once however often it is said.
     const TELL: Option<&'static str> = Some("SELECT pg_notify('onlynew_events', $1)");

@@ -10,6 +10,7 @@ mod destination;
 mod dialect;
 mod event;
 mod floor;
+mod gate;
 mod identity;
 mod job;
 mod lateness;
@@ -24,6 +25,7 @@ mod run;
 mod settle;
 mod shown;
 mod sighting;
+mod sql_gate;
 mod sql_store;
 mod sweep;
 mod task;
@@ -36,6 +38,7 @@ mod why;
 mod wish;
 
 pub use event::{AttemptView, EventFilter, EventStory, EventView};
+pub use gate::*;
 pub use news::News;
 pub use open::{open, shown_url};
 pub use purge::{Purge, Taken};
@@ -68,7 +71,7 @@ use crate::domain::{
 
 /// What the engine, the outbox and the scheduler ask of a database.
 #[async_trait]
-pub trait Store: Debug + Send + Sync {
+pub trait Store: Gates + Debug + Send + Sync {
     /// The database's time of day.
     async fn now(&self) -> Result<Instant, StoreError>;
 

@@ -17,7 +17,7 @@
 use super::{
     JobId, StoreError,
     dialect::{Dialect, sql},
-    rows,
+    gate, rows,
     run::WHOLE,
     task,
 };
@@ -42,6 +42,13 @@ pub enum Purge {
         before: Version,
         /// The first key to look at.
         from: String,
+    },
+    /// Keys of a scope of the gate that last changed then or before.
+    GateKeys {
+        /// The scope.
+        scope: String,
+        /// By when.
+        before: Instant,
     },
 }
 
@@ -162,6 +169,7 @@ pub(super) async fn purge<DB: Dialect>(db: &mut DB::Connection, purge: &Purge) -
             let slice = Slice { job: *job, window, before: *before, from };
             forget_keys::<DB>(db, &slice).await
         }
+        Purge::GateKeys { scope, before } => gate::keys::purge::<DB>(db, scope, *before).await,
     }
 }
 
@@ -177,6 +185,7 @@ pub(super) async fn purgeable<DB: Dialect>(
         Purge::Keys { job, window, before, .. } => {
             return forgettable::<DB>(db, *job, window, *before).await;
         }
+        Purge::GateKeys { scope, before } => return gate::keys::purgeable::<DB>(db, scope, *before).await,
     };
     let row = sql::<DB>(statement).bind(before.micros()).one(db).await?;
     rows::count::<DB>(&row, "found")

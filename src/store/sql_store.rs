@@ -56,7 +56,7 @@ impl<DB: Dialect> SqlStore<DB> {
     /// middle leaves a transaction that comes to its end and a connection that is clean (field case S4).
     /// Only work of which nothing was committed is done again; a commit whose outcome is unknown is an
     /// error, and the caller decides anew.
-    async fn write<I, T>(&self, input: I, work: Work<DB, I, T>) -> Result<T, StoreError>
+    pub(super) async fn write<I, T>(&self, input: I, work: Work<DB, I, T>) -> Result<T, StoreError>
     where
         I: Send + Sync + 'static,
         T: Send + 'static,
@@ -93,7 +93,7 @@ impl<DB: Dialect> SqlStore<DB> {
         }
     }
 
-    async fn reader(&self) -> Result<sqlx::pool::PoolConnection<DB>, StoreError> {
+    pub(super) async fn reader(&self) -> Result<sqlx::pool::PoolConnection<DB>, StoreError> {
         Ok(self.readers.acquire().await?)
     }
 

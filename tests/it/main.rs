@@ -55,6 +55,7 @@ mod quarantine;
 mod store_batches;
 mod store_destination;
 mod store_floor;
+mod store_gate;
 mod store_jobs;
 mod store_lanes;
 mod store_open;

@@ -2,6 +2,7 @@
 
 pub mod database;
 pub mod delivery;
+pub mod gate;
 pub mod hostile;
 pub mod messages;
 pub mod model;

@@ -4,6 +4,7 @@
 
 mod api;
 mod clock;
+mod gates;
 mod lane;
 mod log;
 mod oracle;
