@@ -26,6 +26,7 @@ use crate::{
     limit::{Limits, SystemClock},
     outbox::Dispatcher,
     schedule::{Janitor, Planner},
+    server::Server,
     store::{self, News, Store, StoreError, SweepView},
 };
 
@@ -190,6 +191,10 @@ impl App {
             self.readdress(job).await?;
         }
         let mut tasks: JoinSet<Result<()>> = JoinSet::new();
+        if let Some(server) = self.server().await? {
+            let stop = stop.clone();
+            tasks.spawn(async move { server.serve(stop).await.context("the server failed") });
+        }
         let mut grace = GRACE;
         for destination in self.destinations() {
             grace = grace.max(destination.timeout + Duration::from_secs(5));
@@ -236,6 +241,16 @@ impl App {
             tracing::warn!("the store did not close in time; what it was writing is whole or undone");
         }
         outcome
+    }
+
+    /// The server, listening; `None` where none is asked for.
+    async fn server(&self) -> Result<Option<Server>> {
+        let Some(settings) = &self.config.server else { return Ok(None) };
+        let (store, scopes) = (Arc::clone(&self.store), self.config.scopes.clone());
+        let server = Server::bind(settings, store, scopes).await;
+        let server = server.with_context(|| format!("cannot listen on {}", settings.listen))?;
+        tracing::info!(address = %server.address()?, "the server listens");
+        Ok(Some(server))
     }
 
     /// What keeps the store as small as `retention` says.

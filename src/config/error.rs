@@ -64,7 +64,7 @@ impl Problem {
 }
 
 /// The candidate that is near enough to be a misspelling of each other.
-pub(super) fn nearest<'a>(wrong: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(wrong: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let plain = |text: &str| text.to_lowercase().replace(['-', ' '], "_");
     let wrong = plain(wrong);
     let limit = (wrong.chars().count() / 3).clamp(1, 4);

@@ -51,7 +51,7 @@ use std::{cell::RefCell, collections::BTreeMap, path::Path, sync::Arc};
 
 use secrecy::SecretString;
 
-pub use error::{ConfigError, ConfigErrors};
+pub use error::{ConfigError, ConfigErrors, nearest};
 
 use crate::domain::{allow_private::AllowPrivate, gate::ScopeRules, retention::Retention};
 use catalog::Catalog;

@@ -52,6 +52,7 @@ mod hostile_receiver;
 mod lateness;
 mod news;
 mod quarantine;
+mod server_gate;
 mod store_batches;
 mod store_destination;
 mod store_floor;

@@ -1,11 +1,17 @@
-//! Keys of the gate, asked for in the scope `charge`.
+//! Keys of the gate, asked for in the scope `charge`: of the store, and over HTTP.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use onlynew::{
     domain::gate::{Act, Answer, GateKey, ScopeRules},
+    server::Server,
     store::{Acquired, Acted, KeyAct, KeyAsk, Store},
 };
+use reqwest::{RequestBuilder, header::HeaderMap};
+use serde_json::Value;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::database::Database;
 
 pub const SCOPE: &str = "charge";
 
@@ -42,4 +48,68 @@ pub async fn act(
         rules: *rules,
     };
     store.act_on_key(SCOPE, &act).await.unwrap()
+}
+
+/// A server over a database, which stops with this value.
+pub struct GateServer {
+    pub url: String,
+    pub database: Database,
+    client: reqwest::Client,
+    _stop: DropGuard,
+}
+
+/// What was answered.
+#[derive(Debug)]
+pub struct Said {
+    pub status: u16,
+    pub headers: HeaderMap,
+    pub body: Value,
+}
+
+impl Said {
+    /// The status, and the state or the code of the error.
+    pub fn short(&self) -> (u16, &str) {
+        let state = self.body["state"].as_str();
+        (self.status, state.or_else(|| self.body["error"]["code"].as_str()).unwrap_or_default())
+    }
+
+    pub fn fence(&self) -> i64 {
+        self.body["fence"].as_i64().unwrap()
+    }
+}
+
+impl GateServer {
+    /// A server that this jobs file describes, less `server.listen`.
+    pub async fn start(database: Database, server: &str, gate: &str) -> Self {
+        let text = format!("server: {{listen: \"127.0.0.1:0\"{server}}}\ngate: {gate}\n");
+        let config = onlynew::config::load_str("jobs.yaml", &text, Path::new(""), &|_| None);
+        let config = config.unwrap_or_else(|errors| panic!("{errors}"));
+        let store = database.open().await;
+        let server = Server::bind(&config.server.unwrap(), store, config.scopes).await.unwrap();
+        let url = format!("http://{}", server.address().unwrap());
+        let stop = CancellationToken::new();
+        tokio::spawn(server.serve(stop.clone()));
+        Self { url, database, client: reqwest::Client::new(), _stop: stop.drop_guard() }
+    }
+
+    pub fn request(&self, method: &str, path: &str) -> RequestBuilder {
+        self.client.request(method.parse().unwrap(), format!("{}{path}", self.url))
+    }
+
+    /// `POST` with this body.
+    pub async fn post(&self, path: &str, body: Value) -> Said {
+        said(self.request("POST", path).json(&body)).await
+    }
+
+    /// The same under `/v1/gate/charge/`.
+    pub async fn ask(&self, path: &str, body: Value) -> Said {
+        self.post(&format!("/v1/gate/charge/{path}"), body).await
+    }
+}
+
+pub async fn said(request: RequestBuilder) -> Said {
+    let response = request.send().await.unwrap();
+    let (status, headers) = (response.status().as_u16(), response.headers().clone());
+    let text = response.text().await.unwrap();
+    Said { status, headers, body: serde_json::from_str(&text).unwrap_or(Value::String(text)) }
 }

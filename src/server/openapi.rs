@@ -1,0 +1,77 @@
+//! The OpenAPI document: what the table of operations says, for programs.
+
+use schemars::{SchemaGenerator, generate::SchemaSettings};
+use serde_json::{Map, Value, json};
+
+use super::operation::{Answered, Operation};
+use crate::domain::gate::LONGEST_KEY;
+
+/// The OpenAPI 3.1 document of these operations.
+pub(super) fn document(operations: &[Operation], needs_token: bool) -> Value {
+    let mut settings = SchemaSettings::draft2020_12();
+    settings.definitions_path = "/components/schemas".into();
+    settings.meta_schema = None;
+    let mut generator = settings.into_generator();
+    let mut paths: Map<String, Value> = Map::new();
+    for operation in operations {
+        let described = described(operation, needs_token, &mut generator);
+        let path = paths.entry(operation.path).or_insert_with(|| json!({}));
+        if let Some(path) = path.as_object_mut() {
+            path.insert(operation.method.as_str().to_lowercase(), described);
+        }
+    }
+    let mut components = json!({"schemas": generator.take_definitions(true)});
+    if needs_token {
+        components["securitySchemes"] = json!({"token": {"type": "http", "scheme": "bearer"}});
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "onlynew",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "The gate: whether a side effect of a workflow may happen now.",
+        },
+        "paths": paths,
+        "components": components,
+    })
+}
+
+fn described(operation: &Operation, needs_token: bool, generator: &mut SchemaGenerator) -> Value {
+    let mut described = json!({
+        "operationId": operation.id,
+        "summary": operation.summary,
+        "parameters": parameters(operation.path),
+    });
+    if let Some(body) = operation.body {
+        described["requestBody"] =
+            json!({"required": false, "content": {"application/json": {"schema": body(generator)}}});
+    }
+    let mut responses: Map<String, Value> = Map::new();
+    for answered in &operation.answers {
+        let Answered { status, means, body } = answered;
+        let content = json!({"application/json": {"schema": body(generator)}});
+        responses.insert(status.as_str().to_owned(), json!({"description": means, "content": content}));
+    }
+    described["responses"] = responses.into();
+    if needs_token && !operation.may.is_empty() {
+        described["security"] = json!([{"token": []}]);
+    }
+    described
+}
+
+/// The parameters that stand in a path.
+fn parameters(path: &str) -> Vec<Value> {
+    let names = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+    names
+        .map(|name| {
+            let schema = match name {
+                "key" => json!({
+                    "type": "string", "minLength": 1, "maxLength": LONGEST_KEY,
+                    "pattern": "^[^\\u0000-\\u001f\\u007f-\\u009f]+$",
+                }),
+                _ => json!({"type": "string", "minLength": 1}),
+            };
+            json!({"name": name, "in": "path", "required": true, "schema": schema})
+        })
+        .collect()
+}
