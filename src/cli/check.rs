@@ -9,8 +9,14 @@ use crate::config::schema;
 pub(super) fn run(session: &Session) -> anyhow::Result<Exit> {
     let config = session.load()?;
     let names: Vec<&str> = config.jobs.keys().map(String::as_str).collect();
-    session.answer(&json!({"ok": true, "jobs": names, "warnings": config.warnings}), || {
-        let mut lines = vec![format!("{} is good: {}", session.path.display(), names.join(", "))];
+    let scopes: Vec<&str> = config.scopes.keys().map(String::as_str).collect();
+    let answer = json!({"ok": true, "jobs": names, "scopes": scopes, "warnings": config.warnings});
+    session.answer(&answer, || {
+        let parts = [("jobs", &names), ("scopes of the gate", &scopes)];
+        let parts = parts.iter().filter(|(_, names)| !names.is_empty());
+        let parts: Vec<String> = parts.map(|(what, names)| format!("{what} {}", names.join(", "))).collect();
+        let parts = if parts.is_empty() { "the server".to_owned() } else { parts.join("; ") };
+        let mut lines = vec![format!("{} is good: {parts}", session.path.display())];
         lines.extend(config.warnings.iter().map(|warning| format!("warning: {warning}")));
         lines.join("\n")
     });

@@ -7,6 +7,7 @@ mod accept;
 mod check;
 mod connectors;
 mod demo;
+mod gate;
 mod init;
 mod lateness;
 mod outbox;
@@ -96,6 +97,9 @@ enum Command {
     /// Look into the outbox: retry, redeliver or discard events, pause destinations.
     #[command(subcommand)]
     Outbox(outbox::Outbox),
+    /// Look into the gate: which side effects were let through, which were not, and why.
+    #[command(subcommand)]
+    Gate(gate::Gate),
     /// Print the JSON Schema of the jobs file or of a connector file.
     Schema(check::Schema),
     /// Look into the connectors.
@@ -184,6 +188,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         Command::State(state) => state.run(&context).await,
         Command::Quarantine(quarantine) => quarantine.run(&context).await,
         Command::Outbox(outbox) => outbox.run(&context).await,
+        Command::Gate(gate) => gate.run(&context).await,
         Command::Schema(schema) => schema.run(),
         Command::Connectors(connectors) => connectors.run(&context),
     }

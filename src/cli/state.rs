@@ -154,7 +154,8 @@ async fn purge(session: &Session, dry_run: bool) -> anyhow::Result<Exit> {
             ("bodies of events", swept.payloads.to_string()),
             ("events and attempts", swept.attempts.to_string()),
             ("runs", swept.pages.to_string()),
-            ("keys forgotten", swept.keys.to_string()),
+            ("keys of records", swept.keys.to_string()),
+            ("keys of the gate", swept.gate_keys.to_string()),
         ]);
         if dry_run { format!("this would go:\n{counts}") } else { format!("this went:\n{counts}") }
     });

@@ -141,7 +141,8 @@ impl KeyView {
         self.state.unwrap_or(GateState::InProgress)
     }
 
-    fn held(&self) -> Option<Held> {
+    /// What of it decides; `None` inside the transaction that meets it first.
+    pub fn held(&self) -> Option<Held> {
         Some(Held {
             state: self.state?,
             fence: self.fence,

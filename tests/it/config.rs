@@ -2,6 +2,7 @@
 
 mod deletes;
 mod fixtures;
+mod gate;
 mod good;
 mod schema;
 mod wrong;

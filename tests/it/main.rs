@@ -27,6 +27,7 @@ mod cases_tokens;
 mod cases_versions;
 mod cases_windows;
 mod cli;
+mod cli_gate;
 mod cli_outbox;
 mod cli_replay;
 mod cli_verify;

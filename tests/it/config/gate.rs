@@ -1,0 +1,56 @@
+//! Good configurations of the gate and the server.
+
+use std::time::Duration;
+
+use onlynew::{
+    config::server::May,
+    domain::gate::{AfterDone, AfterFailure, ScopeRules},
+};
+use secrecy::ExposeSecret;
+
+use super::config;
+
+#[test]
+fn a_gate_needs_no_jobs_and_is_served_to_this_machine() {
+    let config = config("gate: {scopes: {charge: {}}}");
+    let server = config.server.unwrap();
+    assert_eq!((server.listen.to_string(), server.tokens.len()), ("127.0.0.1:8080".to_owned(), 0));
+    assert_eq!(config.scopes["charge"], ScopeRules::default());
+    assert!(config.jobs.is_empty());
+}
+
+#[test]
+fn the_rules_of_a_scope_are_what_is_written() {
+    let config = config(
+        "gate: {scopes: {charge: {lease: 1m, retention: never, after_done: rerun, after_failure: keep, max_result: 0B}}}",
+    );
+    let expected = ScopeRules {
+        lease: Duration::from_mins(1),
+        retention: None,
+        after_done: AfterDone::Rerun,
+        after_failure: AfterFailure::Keep,
+        max_result: 0,
+    };
+    assert_eq!(config.scopes["charge"], expected);
+}
+
+#[test]
+fn a_server_that_others_reach_has_tokens() {
+    let text = r#"
+server: {listen: "[::]:9000", tokens: [{token: "${GITHUB_TOKEN}-and-more-of-it", may: [gate, read]}]}
+gate: {scopes: {charge: {}}}
+"#;
+    let server = config(text).server.unwrap();
+    assert_eq!(server.listen.to_string(), "[::]:9000");
+    assert!(server.tokens[0].secret.expose_secret().ends_with("-and-more-of-it"));
+    assert_eq!(server.tokens[0].may, [May::Gate, May::Read]);
+    let local = config("server: {listen: \"localhost:9000\"}").server.unwrap();
+    assert_eq!(local.listen.to_string(), "127.0.0.1:9000");
+}
+
+#[test]
+fn jobs_alone_are_served_by_nobody() {
+    let text = "jobs: {a: {connector: github, auth: {token: t}, with: {owner: o, repo: r}, stream: issues, every: 1m, \
+                destination: \"http://localhost/webhook/a\"}}";
+    assert!(config(text).server.is_none());
+}
