@@ -309,12 +309,12 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// Masks what stands below `auth` and `signing_secret` and in the user part of a URL, unless it is a `${…}`.
+/// Masks what stands below `auth`, `signing_secret`, `tokens` and `secrets` and in the user part of a URL, unless it is a `${…}`.
 fn mask(node: &Node, auth: Option<&str>, problems: &Problems) {
     match &node.value {
         Value::Map(members) => {
             for (key, value) in members {
-                let begins = matches!(key.text.as_str(), "auth" | "signing_secret");
+                let begins = matches!(key.text.as_str(), "auth" | "signing_secret" | "tokens" | "secrets");
                 let auth = (begins || auth.is_some()).then_some(key.text.as_str());
                 mask(value, auth, problems);
             }
@@ -326,7 +326,8 @@ fn mask(node: &Node, auth: Option<&str>, problems: &Problems) {
             if named {
                 return;
             }
-            if auth.is_some_and(|key| !matches!(key, "type" | "name" | "in" | "prefix" | "algorithm")) {
+            if auth.is_some_and(|key| !matches!(key, "type" | "name" | "in" | "prefix" | "algorithm" | "may"))
+            {
                 problems.mask(node.span);
             } else if let Some((scheme, rest)) = text.split_once("://")
                 && let Some((user, _)) = rest.split_once('@')

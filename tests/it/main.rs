@@ -48,6 +48,7 @@ mod delivery_headers;
 mod delivery_model;
 mod delivery_tls;
 mod floors;
+mod gate_processes;
 mod histories;
 mod hostile_receiver;
 mod lateness;
