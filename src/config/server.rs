@@ -116,8 +116,7 @@ fn token(file: &Spanned<TokenFile>, problems: &Problems) -> Option<Token> {
     let before = problems.count();
     let text = file.token.as_str();
     if text.len() < SHORTEST_TOKEN || text.contains(|c: char| !c.is_ascii_graphic()) {
-        let message =
-            "this token has fewer than 16 characters, or others than letters, digits and signs";
+        let message = "this token has fewer than 16 characters, or others than letters, digits and signs";
         let problem = Problem::new(file.token.span, message);
         problems.add(problem.help("`openssl rand -hex 32` makes a good one"));
     }

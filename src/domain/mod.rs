@@ -30,6 +30,7 @@ pub mod key;
 pub mod keyset;
 pub mod lane;
 pub mod lateness;
+pub mod lock;
 pub mod mac;
 pub mod numbers;
 pub mod order;

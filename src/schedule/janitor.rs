@@ -23,6 +23,9 @@ const REST: Duration = Duration::from_mins(10);
 /// How long others have the store for themselves between two bites.
 const PAUSE: Duration = Duration::from_millis(20);
 
+/// How long a lock is known whose holder may still come back to it.
+const LOCKS_KEPT: Duration = Duration::from_hours(24);
+
 /// Keeps a store as small as its retention says.
 #[derive(Debug)]
 pub struct Janitor {
@@ -47,6 +50,8 @@ pub struct Swept {
     pub keys: u64,
     /// Keys of the gate.
     pub gate_keys: u64,
+    /// Locks.
+    pub locks: u64,
 }
 
 impl Janitor {
@@ -119,8 +124,9 @@ impl Janitor {
             let before = now.minus(rules.retention?);
             Some(Purge::GateKeys { scope: scope.clone(), before })
         });
+        let locks = Purge::Locks(now.minus(LOCKS_KEPT));
         let mut purges: Vec<_> =
-            of_all.into_iter().flatten().chain(of_scopes).map(|purge| (purge, None)).collect();
+            of_all.into_iter().flatten().chain(of_scopes).chain([locks]).map(|purge| (purge, None)).collect();
         let Some(before) = cutoffs.keys else { return Ok(purges) };
         for job in self.jobs.iter().filter(|job| job.forgets_keys()) {
             if self.forgotten.get(&job.name) == Some(&before) {
@@ -143,14 +149,23 @@ impl Swept {
             Purge::Pages(_) => &mut self.pages,
             Purge::Keys { .. } => &mut self.keys,
             Purge::GateKeys { .. } => &mut self.gate_keys,
+            Purge::Locks(_) => &mut self.locks,
         };
         *count += rows;
     }
 
     fn log(self) {
-        let Self { payloads, attempts, pages, keys, gate_keys } = self;
+        let Self { payloads, attempts, pages, keys, gate_keys, locks } = self;
         if self != Self::default() {
-            tracing::info!(payloads, attempts, pages, keys, gate_keys, "purged what is kept no longer");
+            tracing::info!(
+                payloads,
+                attempts,
+                pages,
+                keys,
+                gate_keys,
+                locks,
+                "purged what is kept no longer"
+            );
         }
     }
 }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use axum::{
     Json,
-    extract::{FromRequestParts, Path, State},
-    http::{HeaderName, HeaderValue, Method, StatusCode, header::RETRY_AFTER, request::Parts},
+    extract::State,
+    http::{HeaderName, HeaderValue, Method, StatusCode, header::RETRY_AFTER},
     response::{IntoResponse, Response},
     routing::{get, post},
 };
@@ -18,12 +18,13 @@ use self::forms::{Ask, AskOf, Asks, Completion, Failure, Renewal, Standing, Told
 use super::{
     Service,
     body::Body,
-    operation::{Answered, Form, Operation, form},
+    operation::{Answered, Form, Operation, form, wrong},
+    path::{Asked, Scope, key},
     problem::{ErrorDetail, Problem},
 };
 use crate::{
-    config::{nearest, server::May},
-    domain::gate::{Act, Allowed, Answer, GateKey, NoKey, ScopeRules, retry_after},
+    config::server::May,
+    domain::gate::{Act, Allowed, Answer, GateKey, retry_after},
     store::{Acquired, KeyAct, KeyAsk, KeyView},
 };
 
@@ -124,87 +125,6 @@ pub(super) fn operations() -> Vec<Operation> {
             handler: get(read),
         },
     ]
-}
-
-/// What every request may be answered.
-fn wrong() -> impl Iterator<Item = Answered> {
-    [
-        (StatusCode::BAD_REQUEST, "The key is missing or is none, or the body cannot be read."),
-        (StatusCode::UNAUTHORIZED, "The token is missing or not known."),
-        (StatusCode::FORBIDDEN, "The token may not do that."),
-        (StatusCode::REQUEST_TIMEOUT, "The body did not come in time."),
-        (StatusCode::PAYLOAD_TOO_LARGE, "The body is too large."),
-        (StatusCode::UNSUPPORTED_MEDIA_TYPE, "The body is no JSON."),
-        (StatusCode::SERVICE_UNAVAILABLE, "The store failed, so nobody can tell: try again."),
-    ]
-    .into_iter()
-    .map(|(status, means)| Answered::problem(status, means))
-}
-
-/// A scope that is declared.
-struct Scope {
-    name: String,
-    rules: ScopeRules,
-}
-
-impl FromRequestParts<Arc<Service>> for Scope {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, service: &Arc<Service>) -> Result<Self, Problem> {
-        let Path(names) = path(parts, service).await?;
-        let name = names.into_iter().find_map(|(name, value)| (name == "scope").then_some(value));
-        service.scope(name.unwrap_or_default())
-    }
-}
-
-/// A key of a scope that is declared.
-struct Asked {
-    scope: Scope,
-    key: GateKey,
-}
-
-impl FromRequestParts<Arc<Service>> for Asked {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, service: &Arc<Service>) -> Result<Self, Problem> {
-        let scope = Scope::from_request_parts(parts, service).await?;
-        let Path(names) = path(parts, service).await?;
-        let text = names.into_iter().find_map(|(name, value)| (name == "key").then_some(value));
-        Ok(Self { scope, key: key(&text.unwrap_or_default())? })
-    }
-}
-
-type Names = Path<Vec<(String, String)>>;
-
-async fn path(parts: &mut Parts, service: &Arc<Service>) -> Result<Names, Problem> {
-    Names::from_request_parts(parts, service)
-        .await
-        .map_err(|error| Problem::bad_request("bad_path", format!("the path cannot be read: {error}")))
-}
-
-fn key(text: &str) -> Result<GateKey, Problem> {
-    GateKey::parse(text).map_err(|error| {
-        let code = match error {
-            NoKey::Missing(_) => "missing_key",
-            _ => "bad_key",
-        };
-        Problem::bad_request(code, error.to_string())
-    })
-}
-
-impl Service {
-    fn scope(&self, name: String) -> Result<Scope, Problem> {
-        if let Some(rules) = self.scopes.get(&name) {
-            return Ok(Scope { name, rules: *rules });
-        }
-        let names = || self.scopes.keys().map(String::as_str);
-        let hint = match nearest(&name, names()) {
-            Some(near) => format!("did you mean `{near}`?"),
-            None if self.scopes.is_empty() => "`gate.scopes` in the jobs file declares them".to_owned(),
-            None => format!("there are: {}", names().collect::<Vec<_>>().join(", ")),
-        };
-        Err(Problem::not_found("unknown_scope", format!("there is no scope `{name}`: {hint}")))
-    }
 }
 
 /// The texts of an asker, none of them too long.

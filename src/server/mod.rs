@@ -4,8 +4,10 @@ mod access;
 mod body;
 mod gate;
 mod health;
+mod locks;
 mod openapi;
 mod operation;
+mod path;
 mod problem;
 
 use std::{collections::BTreeMap, io, net::SocketAddr, sync::Arc};
@@ -16,7 +18,7 @@ use axum::{
     routing::get,
 };
 use serde_json::Value;
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, sync::Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use self::{access::Access, problem::Problem};
@@ -35,6 +37,8 @@ struct Service {
     store: Arc<dyn Store>,
     scopes: BTreeMap<String, ScopeRules>,
     access: Access,
+    /// Those who may still begin to wait for locks.
+    waiters: Semaphore,
 }
 
 impl Server {
@@ -45,7 +49,12 @@ impl Server {
         scopes: BTreeMap<String, ScopeRules>,
     ) -> io::Result<Self> {
         let listener = TcpListener::bind(settings.listen).await?;
-        let service = Arc::new(Service { store, scopes, access: Access::new(&settings.tokens) });
+        let service = Arc::new(Service {
+            store,
+            scopes,
+            access: Access::new(&settings.tokens),
+            waiters: Semaphore::new(locks::MOST_WAITERS),
+        });
         Ok(Self { listener, router: router(&service) })
     }
 
@@ -61,7 +70,8 @@ impl Server {
 }
 
 fn router(service: &Arc<Service>) -> Router {
-    let operations: Vec<_> = health::operations().into_iter().chain(gate::operations()).collect();
+    let operations: Vec<_> =
+        [health::operations(), gate::operations(), locks::operations()].into_iter().flatten().collect();
     let document: Arc<Value> = Arc::new(openapi::document(&operations, service.access.has_tokens()));
     operation::router(operations, service)
         .route("/openapi.json", get(async move || Json(document.as_ref().clone())))

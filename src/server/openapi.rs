@@ -29,7 +29,7 @@ pub(super) fn document(operations: &[Operation], needs_token: bool) -> Value {
         "info": {
             "title": "onlynew",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "The gate: whether a side effect of a workflow may happen now.",
+            "description": "The gate: whether a side effect of a workflow may happen now. Locks: one holder at a time.",
         },
         "paths": paths,
         "components": components,
@@ -65,7 +65,7 @@ fn parameters(path: &str) -> Vec<Value> {
     names
         .map(|name| {
             let schema = match name {
-                "key" => json!({
+                "key" | "name" => json!({
                     "type": "string", "minLength": 1, "maxLength": LONGEST_KEY,
                     "pattern": "^[^\\u0000-\\u001f\\u007f-\\u009f]+$",
                 }),

@@ -69,3 +69,18 @@ pub(super) fn router(operations: Vec<Operation>, service: &Arc<Service>) -> Rout
         router.route(path, handler)
     })
 }
+
+/// What every request may be answered.
+pub(super) fn wrong() -> impl Iterator<Item = Answered> {
+    [
+        (StatusCode::BAD_REQUEST, "The key is missing or is none, or the body cannot be read."),
+        (StatusCode::UNAUTHORIZED, "The token is missing or not known."),
+        (StatusCode::FORBIDDEN, "The token may not do that."),
+        (StatusCode::REQUEST_TIMEOUT, "The body did not come in time."),
+        (StatusCode::PAYLOAD_TOO_LARGE, "The body is too large."),
+        (StatusCode::UNSUPPORTED_MEDIA_TYPE, "The body is no JSON."),
+        (StatusCode::SERVICE_UNAVAILABLE, "The store failed, so nobody can tell: try again."),
+    ]
+    .into_iter()
+    .map(|(status, means)| Answered::problem(status, means))
+}

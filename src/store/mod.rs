@@ -14,6 +14,7 @@ mod gate;
 mod identity;
 mod job;
 mod lateness;
+mod lock;
 mod news;
 mod open;
 mod outbox;
@@ -39,6 +40,7 @@ mod wish;
 
 pub use event::{AttemptView, EventFilter, EventStory, EventView};
 pub use gate::*;
+pub use lock::*;
 pub use news::News;
 pub use open::{open, shown_url};
 pub use purge::{Purge, Taken};
@@ -71,7 +73,7 @@ use crate::domain::{
 
 /// What the engine, the outbox and the scheduler ask of a database.
 #[async_trait]
-pub trait Store: Gates + Debug + Send + Sync {
+pub trait Store: Gates + Locks + Debug + Send + Sync {
     /// The database's time of day.
     async fn now(&self) -> Result<Instant, StoreError>;
 

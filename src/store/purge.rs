@@ -17,7 +17,7 @@
 use super::{
     JobId, StoreError,
     dialect::{Dialect, sql},
-    gate, rows,
+    gate, lock, rows,
     run::WHOLE,
     task,
 };
@@ -50,6 +50,8 @@ pub enum Purge {
         /// By when.
         before: Instant,
     },
+    /// Locks whose leases ended before.
+    Locks(Instant),
 }
 
 /// What one bite of a purge took.
@@ -170,6 +172,7 @@ pub(super) async fn purge<DB: Dialect>(db: &mut DB::Connection, purge: &Purge) -
             forget_keys::<DB>(db, &slice).await
         }
         Purge::GateKeys { scope, before } => gate::keys::purge::<DB>(db, scope, *before).await,
+        Purge::Locks(before) => lock::purge::<DB>(db, *before).await,
     }
 }
 
@@ -182,6 +185,7 @@ pub(super) async fn purgeable<DB: Dialect>(
         Purge::Payloads(before) => (over!("count(*) AS found", ""), *before),
         Purge::Attempts(before) => return purgeable_attempts::<DB>(db, *before).await,
         Purge::Pages(before) => (ended!("count(*) AS found", ""), *before),
+        Purge::Locks(before) => (lock::PURGEABLE, *before),
         Purge::Keys { job, window, before, .. } => {
             return forgettable::<DB>(db, *job, window, *before).await;
         }

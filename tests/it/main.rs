@@ -52,6 +52,7 @@ mod gate_processes;
 mod histories;
 mod hostile_receiver;
 mod lateness;
+mod locks;
 mod news;
 mod quarantine;
 mod server_gate;

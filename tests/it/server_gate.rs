@@ -262,6 +262,10 @@ async fn the_document_tells_of_every_operation() {
         "/v1/gate/{scope}/{key}/complete",
         "/v1/gate/{scope}/{key}/fail",
         "/v1/gate/{scope}/{key}/renew",
+        "/v1/locks/{name}",
+        "/v1/locks/{name}/acquire",
+        "/v1/locks/{name}/release",
+        "/v1/locks/{name}/renew",
     ];
     assert_eq!(paths.iter().map(String::as_str).collect::<Vec<_>>(), expected);
     let told = &document["components"]["schemas"]["Told"]["properties"];

@@ -1,9 +1,17 @@
-//! The gate of a watched store is the real one: no history asks it for anything.
+//! The gate and the locks of a watched store are the real ones: no history asks them for anything.
+
+use std::time::Duration;
 
 use async_trait::async_trait;
 use onlynew::{
-    domain::gate::{GateKey, ScopeRules},
-    store::{Acquired, Acted, Gates, KeyAct, KeyAsk, KeyFilter, KeyView, Released, ScopeView, StoreError},
+    domain::{
+        gate::{GateKey, ScopeRules},
+        lock,
+    },
+    store::{
+        Acquired, Acted, Gates, KeyAct, KeyAsk, KeyFilter, KeyView, LockTaken, LockView, Locks, Released,
+        ScopeView, StoreError,
+    },
 };
 
 use super::store::WatchedStore;
@@ -41,5 +49,34 @@ impl Gates for WatchedStore {
 
     async fn expire_key(&self, scope: &str, key: &GateKey) -> Result<bool, StoreError> {
         self.inner.expire_key(scope, key).await
+    }
+}
+
+#[async_trait]
+impl Locks for WatchedStore {
+    async fn acquire_lock(
+        &self,
+        name: &GateKey,
+        owner: Option<&str>,
+        lease: Duration,
+    ) -> Result<LockTaken, StoreError> {
+        self.inner.acquire_lock(name, owner, lease).await
+    }
+
+    async fn act_on_lock(
+        &self,
+        name: &GateKey,
+        fence: i64,
+        act: lock::Act,
+    ) -> Result<Option<(lock::Allowed, LockView)>, StoreError> {
+        self.inner.act_on_lock(name, fence, act).await
+    }
+
+    async fn lock(&self, name: &GateKey) -> Result<Option<LockView>, StoreError> {
+        self.inner.lock(name).await
+    }
+
+    async fn expire_lock(&self, name: &GateKey) -> Result<Option<bool>, StoreError> {
+        self.inner.expire_lock(name).await
     }
 }
