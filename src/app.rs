@@ -27,7 +27,7 @@ use crate::{
     outbox::Dispatcher,
     schedule::{Janitor, Planner},
     server::Server,
-    store::{self, News, Store, StoreError, SweepView},
+    store::{self, JobRow, JobView, News, Store, StoreError, SweepView},
 };
 
 /// How long a stopping process waits for what is under way, at least: a delivery gets its whole timeout.
@@ -84,12 +84,16 @@ pub struct Swept {
 }
 
 impl App {
-    /// Opens the store of a configuration and puts the parts together. Jobs that were renamed have their new names then.
+    /// Opens the store of a configuration and puts the parts together. Jobs that were renamed take what is stored under
+    /// their old names over when they are next worked on; a warning tells of it until then.
     pub async fn open(config: Config) -> Result<Self> {
         let store = store::open(&config.store).await?;
         let app = Self::new(config, store, Arc::new(SystemClock))?;
         for job in app.config.jobs.values() {
-            app.engine.take_name_over(job).await?;
+            if let Some(before) = app.engine.name_to_take_over(job).await? {
+                let name = &job.name;
+                tracing::warn!("what is kept of `{before}` is taken over by `{name}` when that is next run");
+            }
         }
         Ok(app)
     }
@@ -108,6 +112,18 @@ impl App {
             reports: broadcast::Sender::new(REPORTS_KEPT),
         };
         Ok(Self { config, store, engine: Arc::new(engine) })
+    }
+
+    /// The job's row, also where it has its old name still.
+    pub async fn row_of(&self, job: &Job) -> Result<Option<JobRow>, StoreError> {
+        let before = self.engine.name_to_take_over(job).await?;
+        self.store.find_job(before.unwrap_or(&job.name)).await
+    }
+
+    /// What a person sees of a job, also where it has its old name still.
+    pub async fn view_of(&self, job: &Job) -> Result<Option<JobView>, StoreError> {
+        let before = self.engine.name_to_take_over(job).await?;
+        self.store.job_view(before.unwrap_or(&job.name)).await
     }
 
     /// Turns events that wait for a destination which their job no longer names over to the one it does.

@@ -21,6 +21,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// So many looks at a replay that nobody works on, and nobody has worked on any more: longer than any pause between two of its
 /// runs.
 const MOST_IDLE_LOOKS: u32 = 750;
+/// So many looks at a replay whose worker is gone: a running worker would have taken it up by then.
+const MOST_LOOKS_AT_LEFT: u32 = 3;
 /// So many looks at the events of a replay that has ended, while its worker delivers them.
 const MOST_LAST_LOOKS: u32 = 10;
 
@@ -61,7 +63,8 @@ impl App {
         Ok(self.store.open_task(row.id, TaskKind::Replay, plan).await?)
     }
 
-    /// Sees an open replay through: watches the worker that takes it up, or works on it for one run.
+    /// Sees an open replay through: watches the worker that takes it up, or works on it for one run where none does, or
+    /// where the one that did is gone.
     pub async fn see_through(
         &self,
         job: &Arc<Job>,
@@ -70,12 +73,16 @@ impl App {
         stop: &CancellationToken,
     ) -> Result<Replayed> {
         let is_taken = stop.run_until_cancelled(tokio::time::timeout(PICK_UP, self.is_taken_up(id))).await;
-        if let Some(Err(_)) = is_taken
-            && let Some(replayed) = self.work_on(job, id, told, stop).await?
-        {
-            return Ok(replayed);
+        let mut is_alone = matches!(is_taken, Some(Err(_)));
+        loop {
+            if is_alone && let Some(replayed) = self.work_on(job, id, told, stop).await? {
+                return Ok(replayed);
+            }
+            match self.watch(id, told, stop).await? {
+                Some(replayed) => return Ok(replayed),
+                None => is_alone = true,
+            }
         }
-        self.watch(id, told, stop).await
     }
 
     /// Works on a replay for one run, and delivers its events and those that are due. `None` where another process
@@ -118,14 +125,16 @@ impl App {
         }
     }
 
-    /// Watches a replay to its end, for as long as somebody works on it.
-    async fn watch(&self, id: TaskId, told: Told<'_>, stop: &CancellationToken) -> Result<Replayed> {
-        let replayed = |task, by| Replayed { task, by, delivery_error: None, store_error: None };
-        let (mut idle, mut last, mut had_worker) = (0, 0, false);
+    /// Watches a replay to its end, for as long as somebody works on it; `None` where whoever did was not heard of again, and
+    /// nobody has taken it up for a while.
+    async fn watch(&self, id: TaskId, told: Told<'_>, stop: &CancellationToken) -> Result<Option<Replayed>> {
+        let replayed = |task, by| Some(Replayed { task, by, delivery_error: None, store_error: None });
+        let (mut idle, mut left, mut last, mut had_worker) = (0, 0, 0, false);
         loop {
             let task = self.task(id).await?;
             told(&task);
             idle = if task.worker.is_some() { 0 } else { idle + 1 };
+            left = if task.is_left { left + 1 } else { 0 };
             had_worker |= task.worker.is_some();
             let has_ended = task.state != TaskState::Open;
             last += u32::from(has_ended);
@@ -138,6 +147,8 @@ impl App {
                     (false, false) => By::Nobody,
                 };
                 return Ok(replayed(task, by));
+            } else if !has_ended && left > MOST_LOOKS_AT_LEFT {
+                return Ok(None);
             } else if !has_ended && idle > MOST_IDLE_LOOKS {
                 return Ok(replayed(task, By::Nobody));
             }

@@ -54,6 +54,7 @@ impl Accept {
         }
         let app = session.open("warn").await?;
         let job = Arc::clone(find_job(&app.config, &self.job)?);
+        app.engine.take_name_over(&job).await?;
         let Some(row) = app.store.find_job(&job.name).await? else {
             return Err(bad_input(format!(
                 "the job `{0}` has never run; `onlynew sync {0}` runs it once",

@@ -13,7 +13,7 @@ use crate::domain::{
 pub(super) async fn run(session: &Session, job: &str) -> anyhow::Result<Exit> {
     let app = session.open("warn").await?;
     let job = find_job(&app.config, job)?;
-    let row = app.store.find_job(&job.name).await?;
+    let row = app.row_of(job).await?;
     let Some(row) = row else {
         return Err(bad_input(format!(
             "the job `{0}` has never run; `onlynew sync {0}` runs it once",

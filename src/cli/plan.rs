@@ -34,7 +34,7 @@ impl Plan {
         if fires.is_empty() {
             return Err(bad_input(format!("the job `{}` never fires after {at}", self.job)));
         }
-        let view = app.store.job_view(&job.name).await?;
+        let view = app.view_of(job).await?;
         app.store.close().await;
         let question = view.as_ref().and_then(|view| edited(job, &view.row));
         let progress = view.and_then(|view| view.progress).unwrap_or_default();

@@ -63,7 +63,10 @@ impl Quarantine {
             self;
         let app = session.open("warn").await?;
         let job = Arc::clone(find_job(&app.config, job)?);
-        let Some(row) = app.store.find_job(&job.name).await? else {
+        if matches!(self, Self::Accept { .. }) {
+            app.engine.take_name_over(&job).await?;
+        }
+        let Some(row) = app.row_of(&job).await? else {
             return Err(bad_input(format!(
                 "the job `{0}` has never run; `onlynew sync {0}` runs it once",
                 job.name

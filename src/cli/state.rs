@@ -76,7 +76,7 @@ async fn rename(session: &Session, old: &str, new: &str) -> anyhow::Result<Exit>
 async fn show(session: &Session, job: &str) -> anyhow::Result<Exit> {
     let app = session.open("warn").await?;
     let job = find_job(&app.config, job)?;
-    let view = app.store.job_view(&job.name).await?;
+    let view = app.view_of(job).await?;
     app.store.close().await;
     let Some(view) = view else {
         return Err(bad_input(format!(

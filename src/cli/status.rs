@@ -60,7 +60,7 @@ struct Row {
 
 impl Row {
     async fn new(app: &App, job: &Job, now: Instant) -> anyhow::Result<Self> {
-        let view = app.store.job_view(&job.name).await?;
+        let view = app.view_of(job).await?;
         let watermark = view.as_ref().and_then(|view| view.progress.as_ref()?.watermark);
         let last = view.as_ref().and_then(|view| view.row.last_fire);
         let next = match last {

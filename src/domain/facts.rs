@@ -49,6 +49,8 @@ impl KeyFacts {
 pub struct RecordFact {
     /// Its version, where one was ever seen.
     pub version: Option<Version>,
+    /// What it was is forgotten for its age.
+    pub is_forgotten: bool,
     /// Whether it is deleted, and how that was told.
     pub deleted: Option<Deletion>,
     /// When it was first read.
@@ -96,6 +98,8 @@ pub struct EventFact {
     pub replayed: bool,
     /// Where it goes.
     pub destination: String,
+    /// How often it was begun to be sent.
+    pub tries: u64,
     /// What became of it.
     pub state: EventState,
     /// The receiver may have acted on it although it is not known to be delivered.

@@ -213,9 +213,15 @@ pub fn decide_page(
         }
         let kind = ChangeKind::of(decision);
         let silent = kind.and_then(|kind| silence(kind, record, rules));
+        let re_seen = before.is_some()
+            && known.is_none()
+            && rules.floor.is_some_and(|floor| floor.is_above(record.version));
         page.sightings.push(Sighting {
             key: KeyMark::of(&record.key),
-            finding: Finding::of(decision, known, record.version),
+            finding: match Finding::of(decision, known, record.version) {
+                Finding::UpdatedByVersion | Finding::UpdatedByContent if re_seen => Finding::ReSeen,
+                finding => finding,
+            },
             silent,
             version: record.version,
         });
@@ -230,9 +236,7 @@ pub fn decide_page(
                 previous_version: known_version,
                 sequence: sequence + 1,
                 hash: seen.hash,
-                re_seen: before.is_some()
-                    && known.is_none()
-                    && rules.floor.is_some_and(|floor| floor.is_above(record.version)),
+                re_seen,
                 observed_at: rules.answered_at,
                 replay: rules.replay.as_ref(),
                 data: &record.raw,

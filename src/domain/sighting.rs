@@ -93,6 +93,8 @@ findings! {
     Outdone = 11, "outdone";
     /// An old version of a key that is not known, or was forgotten for its age.
     BelowFloor = 12, "below_floor";
+    /// A key that is known and of which it is forgotten what it was, under a version that is below the floor.
+    ReSeen = 13, "re_seen";
 }
 
 impl Finding {

@@ -100,6 +100,7 @@ fn event_lines(facts: &KeyFacts, event: &EventFact) -> Vec<(Order, Line)> {
     let id = Some(event.id.clone());
     let stored = words::stored(event, is_by_sweep(facts, event));
     let mut told = vec![at(event.created_at, 1, id.clone(), stored)];
+    told.extend(words::lost(event).map(|text| at(event.created_at, 2, id.clone(), text)));
     // The sender's clock is not the database's: nothing is told before what it followed from.
     let mut no_earlier = event.created_at;
     for (number, attempt) in event.attempts.iter().enumerate() {

@@ -103,12 +103,17 @@ impl Engine {
     /// Takes over what is stored under the name that the job had before, where there is nothing under its own. A run that
     /// is under way meanwhile goes on: it holds the job by its id, and so does everything that it writes.
     pub async fn take_name_over(&self, job: &Job) -> Result<(), StoreError> {
-        let Some(before) = &job.renamed_from else { return Ok(()) };
-        if self.store.find_job(&job.name).await?.is_none()
-            && self.store.rename_job(before, &job.name, true).await? == Renamed::Done
-        {
+        let Some(before) = self.name_to_take_over(job).await? else { return Ok(()) };
+        if self.store.rename_job(before, &job.name, true).await? == Renamed::Done {
             tracing::info!(job = %job.name, renamed_from = %before, "the job goes on under its new name");
         }
         Ok(())
+    }
+
+    /// The name that the job had before, where something is stored under it and nothing under its own.
+    pub async fn name_to_take_over<'j>(&self, job: &'j Job) -> Result<Option<&'j str>, StoreError> {
+        let Some(before) = job.renamed_from.as_deref() else { return Ok(None) };
+        let is_taken = self.store.find_job(&job.name).await?.is_some();
+        Ok(if is_taken || self.store.find_job(before).await?.is_none() { None } else { Some(before) })
     }
 }

@@ -150,6 +150,8 @@ pub struct TaskView {
     pub took: Duration,
     /// Who works on it.
     pub worker: Option<String>,
+    /// Whoever worked on it was not heard of again.
+    pub is_left: bool,
     /// How many runs it took.
     pub runs: u64,
     /// How many requests they sent.
@@ -184,6 +186,7 @@ impl TaskView {
             ended_at: None,
             took: Duration::ZERO,
             worker: None,
+            is_left: false,
             runs: 0,
             requests: 0,
             pages: 0,

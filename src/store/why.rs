@@ -67,7 +67,7 @@ async fn record<DB: Dialect>(
     key: &RecordKey,
 ) -> Result<Option<RecordFact>, StoreError> {
     let row = sql::<DB>(
-        "SELECT version, deleted, first_seen_at, changed_at FROM record
+        "SELECT version, deleted, first_seen_at, changed_at, forgotten_at IS NOT NULL AS is_forgotten FROM record
          WHERE job = $1 AND partition = $2 AND key = $3",
     )
     .bind(job.0)
@@ -79,6 +79,7 @@ async fn record<DB: Dialect>(
         let deleted = rows::get::<DB, Option<String>>(row, "deleted")?;
         Ok(RecordFact {
             version: rows::get::<DB, Option<i64>>(row, "version")?.map(Version),
+            is_forgotten: rows::get::<DB, _>(row, "is_forgotten")?,
             deleted: deleted.map(|name| rows::deletion(&name)).transpose()?,
             first_seen_at: rows::instant::<DB>(row, "first_seen_at")?,
             changed_at: rows::instant::<DB>(row, "changed_at")?,
@@ -171,7 +172,7 @@ async fn events<DB: Dialect>(
 ) -> Result<(Vec<EventFact>, u64), StoreError> {
     let rows = sql::<DB>(
         "SELECT event.position, event.event_id, event.redelivery, event.sequence, event.kind, event.destination, event.replay IS NOT NULL AS replayed,
-                event.ambiguous, event.created_at, event.settled_at, count(*) OVER () AS total,
+                event.tries, event.ambiguous, event.created_at, event.settled_at, count(*) OVER () AS total,
                 CASE WHEN head.held THEN 'held' ELSE event.state END AS state,
                 head.position AS head, head.due_at, head.leased AND head.due_at > {now} AS leased
          FROM event LEFT JOIN outbox_head AS head ON head.position = event.position
@@ -212,6 +213,7 @@ fn event_fact<DB: Dialect>(row: &DB::Row) -> Result<EventFact, StoreError> {
         kind: rows::get::<DB, _>(row, "kind")?,
         replayed: rows::get::<DB, _>(row, "replayed")?,
         destination: rows::get::<DB, _>(row, "destination")?,
+        tries: rows::count::<DB>(row, "tries")?,
         state,
         ambiguous: rows::get::<DB, _>(row, "ambiguous")?,
         leased,

@@ -325,6 +325,22 @@ async fn a_run_under_way_goes_on_while_its_job_is_renamed(database: Database) {
     assert!(store.find_job("rows").await.unwrap().is_none());
 }
 
+async fn a_command_that_only_looks_renames_nothing_and_says_what_will_be(database: Database) {
+    let (rig, _, before) = story(database).await;
+    rig.rewrite("  rows:\n", "  orders:\n    renamed_from: rows\n");
+    for arguments in
+        [&["verify"][..], &["status"], &["plan", "orders"], &["why", "orders", "1"], &["outbox", "list"]]
+    {
+        let (_, _, told) = rig.command(arguments).await;
+        assert!(told.contains("what is kept of `rows` is taken over by `orders`"), "{arguments:?}: {told}");
+        assert_eq!(rig.database.texts("SELECT name FROM job").await, ["rows"], "{arguments:?}");
+    }
+    let (code, synced, told) = rig.command(&["sync", "orders", "--json"]).await;
+    assert_eq!((code, &synced["unchanged"]), (0, &json!(2)), "{synced} {told}");
+    assert_eq!(rig.database.texts("SELECT name FROM job").await, ["orders"]);
+    assert_eq!(watermark(&rig).await, before);
+}
+
 async fn a_job_is_renamed_by_hand(database: Database) {
     let (rig, _, _) = story(database).await;
     for (wrong, code) in [(["rows", "rows"], 2), (["other", "rows"], 2), (["other", "another"], 2)] {
@@ -351,6 +367,7 @@ both!(
     a_new_beginning_is_whole_or_nothing,
     a_job_goes_on_under_another_name,
     a_run_under_way_goes_on_while_its_job_is_renamed,
+    a_command_that_only_looks_renames_nothing_and_says_what_will_be,
     a_job_is_renamed_by_hand,
 );
 

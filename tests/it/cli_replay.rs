@@ -146,7 +146,43 @@ async fn events_are_redelivered_by_id_and_by_filter(database: Database) {
     assert_eq!(code, 2, "ids and filters do not go together");
 }
 
+async fn a_replay_waits_for_the_baseline_unless_all_of_it_is_meant(database: Database) {
+    let rig = Rig::new(database, Job::default(), |asked| page_of(&ROWS, asked, 10)).await;
+    rig.configure_baseline();
+    let told = refused(&rig, &["replay", "rows"]).await;
+    assert!(told.contains("has not taken its baseline yet") && told.contains("onlynew sync rows"), "{told}");
+    rig.sync().await;
+    let (code, line, _) = rig.command(&["replay", "rows", "--json"]).await;
+    assert_eq!((code, &line["events"]), (0, &json!(0)));
+    let (code, ..) = rig.command(&["accept", "rows", "baseline", "--anyway"]).await;
+    assert_eq!(code, 0);
+    refused(&rig, &["replay", "rows"]).await;
+    let (code, line, _) = rig.command(&["replay", "rows", "--emit", "none", "--json"]).await;
+    assert_eq!((code, &line["created"], &line["events"]), (0, &json!(2), &json!(0)));
+    assert!(rig.receiver.asked().is_empty());
+}
+
+async fn a_replay_whose_worker_was_killed_is_taken_over_by_the_command_that_waits(database: Database) {
+    use tokio::io::{AsyncBufReadExt, BufReader};
+
+    let rig = Rig::new(database, Job::default(), |_| Reply::Hold).await;
+    let mut killed = rig.spawn(&["replay", "rows"]);
+    rig.source.wait_until(|asked| !asked.is_empty()).await;
+    killed.kill().await.unwrap();
+    rig.source.now_answers(|asked| page_of(&ROWS, asked, 10));
+    let mut waiting = rig.spawn(&["replay", "rows", "--json"]);
+    let mut lines = BufReader::new(waiting.stderr.take().unwrap()).lines();
+    while !lines.next_line().await.unwrap().unwrap().contains("goes on") {}
+    rig.leases_run_out().await;
+    let output = waiting.wait_with_output().await.unwrap();
+    let line: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&line["state"], &line["worked_by"]), (&json!("done"), &json!("command")), "{line}");
+    assert_eq!(rig.sent_keys(), ["1", "2"]);
+}
+
 both!(
+    a_replay_waits_for_the_baseline_unless_all_of_it_is_meant,
+    a_replay_whose_worker_was_killed_is_taken_over_by_the_command_that_waits,
     what_cannot_be_replayed_is_refused_with_a_reason,
     a_replay_tells_its_plan_before_and_its_sum_after,
     a_replay_that_fails_is_resumed_or_given_up,

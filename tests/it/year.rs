@@ -264,11 +264,7 @@ async fn a_year_of_edits_deletes_crashes_and_a_replay_leaves_no_question_open(da
     // Why was an update ignored?
     year.answers(&["100"], &["older than what is stored", "so it was ignored"]).await;
     // Why was it never sent?
-    year.answers(
-        &["1"],
-        &["recorded without an event, since it stood when the job's first run took its baseline"],
-    )
-    .await;
+    year.answers(&["1"], &["recorded without an event, since it stood when the job took its baseline"]).await;
     // Did the receiver get it twice?
     year.answers(
         &["101"],

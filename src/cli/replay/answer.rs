@@ -120,7 +120,10 @@ pub(super) fn text(replayed: &Replayed) -> String {
     lines.extend(replayed.delivery_error.as_ref().map(|error| format!("last delivery error: {error}")));
     match (task.state, &replayed.by) {
         (TaskState::Open, By::WorkerStill) => {
-            lines.push(format!("a running worker goes on with it; `onlynew replays show {id}` tells how far it is"));
+            lines.push(format!(
+                "another process has it, and goes on with it if it lives: `onlynew replays show {id}` tells how far it is, and \
+                 `onlynew replays resume {id}` goes on where nobody does"
+            ));
         }
         (TaskState::Open | TaskState::Failed, _) => lines.push(format!(
             "it goes on with `onlynew replays resume {id}`, or with the same command again; `onlynew replays cancel {id}` gives \

@@ -10,10 +10,10 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 
 use self::{answer::Window, screen::Screen};
-use super::{Exit, Session, find_job, run::stop_on_signal, sync::counted};
+use super::{Exit, Session, bad_input, find_job, run::stop_on_signal, sync::counted};
 use crate::{
     app::{App, By},
-    config::job::Job,
+    config::job::{FirstRun, Job},
     domain::{
         rate::Rate,
         run::{Counts, RunStatus},
@@ -101,6 +101,7 @@ impl Replay {
         if self.dry_run {
             return try_out(session, app, job, &plan).await;
         }
+        self.check_state(app, job, &plan).await?;
         match app.ask_for_replay(job, &plan).await? {
             Opened::New(id) => see_through(session, app, job, &plan, id).await,
             Opened::GoesOn(id) => {
@@ -114,6 +115,34 @@ impl Replay {
                 job.name
             ),
         }
+    }
+}
+
+impl Replay {
+    /// Refuses what would send all that stands before the job has taken its baseline, and tells of what is forgotten.
+    async fn check_state(&self, app: &App, job: &Arc<Job>, plan: &Plan) -> anyhow::Result<()> {
+        let progress = app.view_of(job).await?.and_then(|view| view.progress);
+        let has_baseline = match &progress {
+            Some(progress) => !progress.baseline_open,
+            None => job.first_run == FirstRun::Emit,
+        };
+        if !has_baseline && plan.resend == Resend::Changed {
+            return Err(bad_input(format!(
+                "`{0}` has not taken its baseline yet, so that a replay would send as new all that it reads: `onlynew sync {0}` \
+                 takes it; where that is meant to be sent, say `--emit all`",
+                job.name
+            )));
+        }
+        let floor = progress.and_then(|progress| progress.floor);
+        let reaches_below = floor.filter(|floor| plan.from.is_none_or(|from| from < *floor));
+        if let Some(floor) = reaches_below.filter(|_| plan.resend == Resend::Changed) {
+            say(&format!(
+                "versions below {} are forgotten (`retention.keys`): what is read there is sent again, marked `re_seen`; \
+                 `--emit none` records it only",
+                job.version_format().show(floor).to_string().replace('"', "")
+            ));
+        }
+        Ok(())
     }
 }
 

@@ -15,6 +15,7 @@ use crate::{
         key::RecordKey,
         story::{self, Line, Outlook},
     },
+    engine::edited,
 };
 
 pub(super) async fn tell(
@@ -63,8 +64,23 @@ async fn outlook(asked: &Asked, facts: &KeyFacts) -> anyhow::Result<Outlook> {
         }
         None => None,
     };
+    let mut questions = Vec::new();
+    let question = edited(&asked.job, &asked.row);
+    if question.is_some() {
+        let name = &asked.job.name;
+        questions.push(format!("{name} was edited and reads nothing before it is told what that means: `onlynew status` tells how"));
+    }
+    let sweep = asked.app.store.last_sweep(asked.row.id).await?;
+    if sweep.is_some_and(|sweep| sweep.asks()) {
+        let name = &asked.job.name;
+        questions.push(format!(
+            "a sweep of {name} waits for a word before it calls anything deleted: `onlynew sweep {name} --accept-deletes`"
+        ));
+    }
     let next_run = asked.job.schedule.next(asked.row.last_fire.unwrap_or_else(machine_time));
-    Ok(Outlook { next_run, trouble })
+    // An instant that has passed says nothing but that no process runs.
+    let next_run = next_run.filter(|next| question.is_none() && *next > machine_time());
+    Ok(Outlook { next_run, trouble, questions })
 }
 
 fn answer(asked: &Asked, facts: &KeyFacts, outlook: &Outlook, standing: &[String], story: &[Line]) -> Value {

@@ -52,7 +52,7 @@ impl Why {
     pub(super) async fn run(&self, session: &Session) -> anyhow::Result<Exit> {
         let app = session.open("warn").await?;
         let job = Arc::clone(find_job(&app.config, &self.job)?);
-        let Some(row) = app.store.find_job(&job.name).await? else {
+        let Some(row) = app.row_of(&job).await? else {
             return Err(bad_input(format!(
                 "the job `{0}` has never run; `onlynew sync {0}` runs it once",
                 job.name

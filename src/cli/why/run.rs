@@ -19,7 +19,7 @@ use crate::{
 pub(super) async fn tell(session: &Session, asked: &Asked, run: i64) -> anyhow::Result<Exit> {
     let Some((view, facts)) = asked.app.store.run_facts(asked.row.id, RunId(run)).await? else {
         let error = format!("the job `{}` has no run {run}", asked.job.name);
-        let last = asked.app.store.job_view(&asked.job.name).await?.and_then(|view| view.last_run);
+        let last = asked.app.view_of(&asked.job).await?.and_then(|view| view.last_run);
         let last = last.map(|last| format!("; its last one is {}", last.id.0)).unwrap_or_default();
         session.answer(&json!({"ok": false, "error": error}), || format!("{error}{last}"));
         return Ok(Exit::Failed);

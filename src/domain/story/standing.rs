@@ -17,6 +17,8 @@ pub struct Outlook {
     pub next_run: Option<Instant>,
     /// What keeps the destination from taking events, where something does.
     pub trouble: Option<String>,
+    /// What the job, or its sweep, waits for a person to answer.
+    pub questions: Vec<String>,
 }
 
 /// Where the record of a job stands, one sentence each.
@@ -36,12 +38,15 @@ pub fn standing(facts: &KeyFacts, job: &str, outlook: &Outlook, show: Show<'_>) 
         return told;
     }
     told.push(match facts.record {
-        None => format!("the key {key} of {job} is not stored any more"),
+        None => format!(
+            "the key {key} of {job} is not stored any more: the job began anew since (`onlynew accept`)"
+        ),
         Some(record) => {
-            let version = record.version.map_or_else(
-                || "without a version".to_owned(),
-                |version| format!("with version {}", show(version)),
-            );
+            let version = match record.version {
+                _ if record.is_forgotten => ", and what it was is forgotten (`retention.keys`)".to_owned(),
+                Some(version) => format!(" with version {}", show(version)),
+                None => " without a version".to_owned(),
+            };
             let deleted = match record.deleted {
                 None => "",
                 Some(Deletion::Flagged) => ", deleted by the word of the source",
@@ -49,7 +54,7 @@ pub fn standing(facts: &KeyFacts, job: &str, outlook: &Outlook, show: Show<'_>) 
             };
             let (first, last) = (second(record.first_seen_at), second(record.changed_at));
             format!(
-                "the key {key} of {job} is stored {version}{deleted}; first seen {first}, last changed {last}"
+                "the key {key} of {job} is stored{version}{deleted}; first seen {first}, last changed {last}"
             )
         }
     });
@@ -64,6 +69,7 @@ pub fn standing(facts: &KeyFacts, job: &str, outlook: &Outlook, show: Show<'_>) 
     let waits =
         facts.events.iter().any(|event| matches!(event.state, EventState::Pending | EventState::Held));
     told.extend(outlook.trouble.clone().filter(|_| waits));
+    told.extend(outlook.questions.iter().cloned());
     told.extend(next_run(job, outlook));
     told.extend(unread(facts, job));
     told

@@ -41,6 +41,7 @@ fn event(state: EventState) -> EventFact {
         sequence: 3,
         kind: "record.updated".to_owned(),
         destination: "n8n".to_owned(),
+        tries: 0,
         state,
         ambiguous: false,
         leased: false,
@@ -70,6 +71,7 @@ fn facts(readings: Vec<Reading>, events: Vec<EventFact>) -> KeyFacts {
         key: RecordKey::from_stored("17".to_owned()),
         record: Some(RecordFact {
             version: Some(Version(2)),
+            is_forgotten: false,
             deleted: None,
             first_seen_at: Instant::from_seconds(1),
             changed_at: Instant::from_seconds(2),
@@ -97,7 +99,7 @@ fn a_reading_says_what_was_found_and_why() {
         ),
         (
             reading(2, Finding::Unchanged, Some(1)),
-            "run 2, page 1 read it with version v1: nothing new, whatever differs does not count",
+            "run 2, page 1 read it with version v1: nothing new, all that counts as a change is the same as before",
         ),
         (
             reading(2, Finding::UpdatedByVersion, Some(2)),
@@ -119,7 +121,7 @@ fn a_reading_says_what_was_found_and_why() {
         (reading(2, Finding::CreatedDeleted, Some(1)), "recorded without an event"),
         (
             silent(Silent::Baseline, reading(2, Finding::Created, Some(1))),
-            "since it stood when the job's first run took its baseline",
+            "since it stood when the job took its baseline",
         ),
         (
             silent(Silent::NotSent, reading(2, Finding::UpdatedByVersion, Some(2))),
@@ -268,9 +270,34 @@ fn a_story_is_in_order_of_time_and_of_what_followed_from_what() {
 }
 
 #[test]
+fn what_was_forgotten_and_what_was_lost_is_said() {
+    let mut sent = event(EventState::Delivered);
+    sent.attempts = vec![attempt("delivered", "delivered", Some(200), None)];
+    sent.tries = 3;
+    let mut facts = facts(vec![reading(2, Finding::ReSeen, Some(1))], vec![sent]);
+    if let Some(record) = &mut facts.record {
+        (record.version, record.is_forgotten) = (None, true);
+    }
+    let lines: Vec<_> = story(&facts, &show, true).into_iter().map(|line| line.text).collect();
+    assert!(lines[0].contains("what it was is forgotten (`retention.keys`)"), "{lines:?}");
+    assert!(
+        lines[2].starts_with("event evt_0123456789ab was begun to be sent 2 times by a process"),
+        "{lines:?}"
+    );
+    let verdict = standing(&facts, "issues", &Outlook::default(), &show).join("\n");
+    assert!(verdict.contains("is stored, and what it was is forgotten"), "{verdict}");
+    facts.record = None;
+    let verdict = standing(&facts, "issues", &Outlook::default(), &show).join("\n");
+    assert!(verdict.contains("is not stored any more: the job began anew since"), "{verdict}");
+}
+
+#[test]
 fn the_verdict_says_where_the_record_stands_and_what_comes_next() {
-    let outlook =
-        Outlook { next_run: Some(Instant::from_seconds(60)), trouble: Some("n8n is parked".to_owned()) };
+    let outlook = Outlook {
+        next_run: Some(Instant::from_seconds(60)),
+        trouble: Some("n8n is parked".to_owned()),
+        questions: vec!["a sweep waits for a word".to_owned()],
+    };
     let told = |facts: &KeyFacts| standing(facts, "issues", &outlook, &show).join("\n");
     let pending = |change: &dyn Fn(&mut EventFact)| {
         let mut event = event(EventState::Pending);
@@ -285,6 +312,7 @@ fn the_verdict_says_where_the_record_stands_and_what_comes_next() {
                 "the key 17 of issues is stored with version v2; first seen",
                 "last read 1970-01-01T00:00:01Z by run 1: it is new",
                 "number 3) was delivered 1970",
+                "a sweep waits for a word",
                 "issues reads again 1970-01-01T00:01:00Z",
             ],
         ),

@@ -28,9 +28,12 @@ pub(super) fn version_after(reading: &Reading, before: Option<Version>) -> Optio
 
 /// Whether an event follows from a reading.
 pub(super) const fn makes_event(reading: &Reading) -> bool {
-    use Finding::{Created, Deleted, Restored, UpdatedByContent, UpdatedByVersion};
+    use Finding::{Created, Deleted, ReSeen, Restored, UpdatedByContent, UpdatedByVersion};
     reading.silent.is_none()
-        && matches!(reading.finding, Created | UpdatedByVersion | UpdatedByContent | Deleted | Restored)
+        && matches!(
+            reading.finding,
+            Created | UpdatedByVersion | UpdatedByContent | Deleted | Restored | ReSeen
+        )
 }
 
 /// A reading, against the version that was stored before it.
@@ -63,7 +66,7 @@ pub fn found(finding: Finding, silent: Option<Silent>, stored: Option<&str>) -> 
     let found = match finding {
         Finding::Known => "nothing new, the bytes are the same as before".to_owned(),
         Finding::Unchanged => {
-            "nothing new, whatever differs does not count as a change (`changes` of the job says what does)"
+            "nothing new, all that counts as a change is the same as before (`changes` of the job says what does)"
                 .to_owned()
         }
         Finding::Created => "it is new".to_owned(),
@@ -92,12 +95,17 @@ pub fn found(finding: Finding, silent: Option<Silent>, stored: Option<&str>) -> 
              passed over; a replay sends it, marked `re_seen`"
                 .to_owned()
         }
+        Finding::ReSeen => {
+            "what it was is forgotten (`retention.keys`), so that nobody can tell whether this was sent before: it was sent, \
+             marked `re_seen`, since a replay or a person asked for it"
+                .to_owned()
+        }
         Finding::Outdone => "the same page held this key once more, and the other one was taken".to_owned(),
     };
     let silence = match silent {
         None => "",
         Some(Silent::Baseline) => {
-            "; recorded without an event, since it stood when the job's first run took its baseline (`first_run`)"
+            "; recorded without an event, since it stood when the job took its baseline (`first_run`, or `accept … baseline`)"
         }
         Some(Silent::NotSent) => {
             "; recorded without an event, since the job does not send changes of this kind (`changes.emit`)"
@@ -168,6 +176,21 @@ pub(super) fn attempt(event: &EventFact, attempt: &AttemptFact, is_last: bool) -
     let batch =
         attempt.batch.as_deref().map(|batch| format!(" in batch {}", short(batch))).unwrap_or_default();
     format!("event {}{batch} {told}", short(&event.id))
+}
+
+/// Attempts that nobody knows the end of.
+pub(super) fn lost(event: &EventFact) -> Option<String> {
+    let lost = event.tries.saturating_sub(event.attempts.len() as u64);
+    let times = match lost {
+        0 => return None,
+        1 => "once".to_owned(),
+        lost => format!("{lost} times"),
+    };
+    let id = short(&event.id);
+    Some(format!(
+        "event {id} was begun to be sent {times} by a process that was not heard of again: the receiver may have it, and it is \
+         repeated with the same id"
+    ))
 }
 
 /// How an event was settled, where no attempt tells it.
