@@ -23,6 +23,7 @@ use crate::{
     connector::{Http, HttpOptions, Tokens},
     domain::{clock::Clock, run::RunStatus},
     engine::{Engine, RunReport, Trigger},
+    intake::{Writer, intake},
     limit::{Limits, SystemClock},
     outbox::Dispatcher,
     schedule::{Janitor, Planner},
@@ -207,9 +208,13 @@ impl App {
             self.readdress(job).await?;
         }
         let mut tasks: JoinSet<Result<()>> = JoinSet::new();
-        if let Some(server) = self.server().await? {
-            let stop = stop.clone();
+        if let Some((server, writer)) = self.server().await? {
+            let (stop, engine) = (stop.clone(), Arc::clone(&self.engine));
             tasks.spawn(async move { server.serve(stop).await.context("the server failed") });
+            tasks.spawn(async move {
+                writer.run(|| engine.fresh.send_modify(|count| *count += 1)).await;
+                Ok(())
+            });
         }
         let mut grace = GRACE;
         for destination in self.destinations() {
@@ -259,20 +264,29 @@ impl App {
         outcome
     }
 
-    /// The server, listening; `None` where none is asked for.
-    async fn server(&self) -> Result<Option<Server>> {
+    /// The server, listening, and what stores for its hooks; `None` where none is asked for.
+    async fn server(&self) -> Result<Option<(Server, Writer)>> {
         let Some(settings) = &self.config.server else { return Ok(None) };
-        let (store, scopes) = (Arc::clone(&self.store), self.config.scopes.clone());
-        let server = Server::bind(settings, store, scopes).await;
+        let mut hooks = Vec::new();
+        for hook in self.config.hooks.values() {
+            let row = self.store.register_job(&hook.name, None).await?;
+            let moved = self.store.readdress(row.id, &hook.destination.name).await?;
+            if moved > 0 {
+                tracing::info!(hook = %hook.name, events = moved, destination = %hook.destination.name, "waiting events go to the hook's new destination");
+            }
+            hooks.push((Arc::clone(hook), row));
+        }
+        let (intake, writer) = intake(Arc::clone(&self.store));
+        let scopes = self.config.scopes.clone();
+        let server = Server::bind(settings, Arc::clone(&self.store), scopes, hooks, &intake).await;
         let server = server.with_context(|| format!("cannot listen on {}", settings.listen))?;
         tracing::info!(address = %server.address()?, "the server listens");
-        Ok(Some(server))
+        Ok(Some((server, writer)))
     }
 
     /// What keeps the store as small as `retention` says.
     pub fn janitor(&self) -> Janitor {
-        let jobs = self.config.jobs.values().cloned().collect();
-        Janitor::new(Arc::clone(&self.store), self.config.retention, jobs, self.config.scopes.clone())
+        Janitor::new(Arc::clone(&self.store), &self.config)
     }
 
     /// Wakes the dispatchers, for ever, when events of one of their destinations are told of.
@@ -289,13 +303,15 @@ impl App {
         }
     }
 
-    /// All destinations of the jobs, by name.
+    /// All destinations of the jobs and the hooks, by name.
     fn destinations(&self) -> Vec<Arc<Destination>> {
         let by_name: BTreeMap<_, _> = self
             .config
             .jobs
             .values()
-            .map(|job| (job.destination.name.clone(), Arc::clone(&job.destination)))
+            .map(|job| &job.destination)
+            .chain(self.config.hooks.values().map(|hook| &hook.destination))
+            .map(|destination| (destination.name.clone(), Arc::clone(destination)))
             .collect();
         by_name.into_values().collect()
     }

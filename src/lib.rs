@@ -1,7 +1,7 @@
 //! onlynew polls source APIs on a schedule and hands n8n only what is new.
 //!
 //! The crate is one house of several floors, and a floor imports only what stands below it:
-//! `cli` → `demo` → `app` → `schedule`, `server` → `engine`, `outbox` → `connector` → `limit` → `store` → `config` → `domain`.
+//! `cli` → `demo` → `app` → `schedule`, `server` → `engine`, `intake`, `outbox` → `connector` → `limit` → `store` → `config` → `domain`.
 //! `telemetry` may be used by any floor. `docs/ARCHITECTURE.md` shows the way of one record through them.
 #![cfg_attr(test, expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a failing test may panic"))]
 
@@ -12,6 +12,7 @@ pub mod connector;
 pub mod demo;
 pub mod domain;
 pub mod engine;
+pub mod intake;
 pub mod limit;
 pub mod outbox;
 pub mod schedule;

@@ -10,9 +10,11 @@ pub(super) fn run(session: &Session) -> anyhow::Result<Exit> {
     let config = session.load()?;
     let names: Vec<&str> = config.jobs.keys().map(String::as_str).collect();
     let scopes: Vec<&str> = config.scopes.keys().map(String::as_str).collect();
-    let answer = json!({"ok": true, "jobs": names, "scopes": scopes, "warnings": config.warnings});
+    let hooks: Vec<&str> = config.hooks.keys().map(String::as_str).collect();
+    let answer =
+        json!({"ok": true, "jobs": names, "hooks": hooks, "scopes": scopes, "warnings": config.warnings});
     session.answer(&answer, || {
-        let parts = [("jobs", &names), ("scopes of the gate", &scopes)];
+        let parts = [("jobs", &names), ("hooks", &hooks), ("scopes of the gate", &scopes)];
         let parts = parts.iter().filter(|(_, names)| !names.is_empty());
         let parts: Vec<String> = parts.map(|(what, names)| format!("{what} {}", names.join(", "))).collect();
         let parts = if parts.is_empty() { "the server".to_owned() } else { parts.join("; ") };

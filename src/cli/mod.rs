@@ -8,6 +8,7 @@ mod check;
 mod connectors;
 mod demo;
 mod gate;
+mod hooks;
 mod init;
 mod lateness;
 mod outbox;
@@ -100,6 +101,8 @@ enum Command {
     /// Look into the gate: which side effects were let through, which were not, and why.
     #[command(subcommand)]
     Gate(gate::Gate),
+    /// Show what came in by webhooks, and how often it came again.
+    Hooks,
     /// Print the JSON Schema of the jobs file or of a connector file.
     Schema(check::Schema),
     /// Look into the connectors.
@@ -189,6 +192,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         Command::Quarantine(quarantine) => quarantine.run(&context).await,
         Command::Outbox(outbox) => outbox.run(&context).await,
         Command::Gate(gate) => gate.run(&context).await,
+        Command::Hooks => hooks::run(&context).await,
         Command::Schema(schema) => schema.run(),
         Command::Connectors(connectors) => connectors.run(&context),
     }

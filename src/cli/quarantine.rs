@@ -1,17 +1,19 @@
 //! `onlynew quarantine list|show|accept|skip JOB`: records that could not be read, and what a person makes of
 //! them.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use clap::Subcommand;
-use serde_json::{Value, json};
+use serde_json::{Value, json, value::RawValue};
 
 use super::{Exit, Session, bad_input, find_job, table};
 use crate::{
     app::App,
-    config::job::Job,
+    config::{hook::Hook, job::Job},
+    domain::run::Counts,
     engine::Accepted,
-    store::{JobRow, QuarantineView},
+    intake::{Arrived, delivery},
+    store::{JobRow, QuarantineView, Received},
 };
 
 /// How much of an id a table shows, in characters.
@@ -20,14 +22,14 @@ const SHORT: usize = 12;
 /// Subcommands of `quarantine`.
 #[derive(Debug, Subcommand)]
 pub(super) enum Quarantine {
-    /// List the records of a job that could not be read.
+    /// List the records of a job that could not be read, or the webhooks of a hook that have no key.
     List {
-        /// The job's name in the jobs file.
+        /// The job's or the hook's name in the jobs file.
         job: String,
     },
     /// Show the text of such a record, as it came.
     Show {
-        /// The job's name in the jobs file.
+        /// The job's or the hook's name in the jobs file.
         job: String,
         /// The record's id, or its beginning.
         id: String,
@@ -35,24 +37,48 @@ pub(super) enum Quarantine {
     /// Read a record again, after the jobs file was put right, and decide it as of the moment its page was
     /// asked for.
     Accept {
-        /// The job's name in the jobs file.
+        /// The job's or the hook's name in the jobs file.
         job: String,
         /// The record's id, or its beginning.
         id: String,
     },
     /// Take a record off the list for as long as its text stays the same.
     Skip {
-        /// The job's name in the jobs file.
+        /// The job's or the hook's name in the jobs file.
         job: String,
         /// The record's id, or its beginning.
         id: String,
     },
 }
 
-/// One job's list, under way.
+/// Whose records they are.
+enum Of {
+    Job(Arc<Job>),
+    Hook(Arc<Hook>),
+}
+
+impl Of {
+    /// The job or the hook of this name.
+    fn find(app: &App, name: &str) -> anyhow::Result<Self> {
+        match app.config.hooks.get(name) {
+            Some(hook) => Ok(Self::Hook(Arc::clone(hook))),
+            None => find_job(&app.config, name).map(|job| Self::Job(Arc::clone(job))),
+        }
+    }
+
+    async fn row(&self, app: &App) -> anyhow::Result<Option<JobRow>> {
+        Ok(match self {
+            Self::Job(job) => app.row_of(job).await?,
+            Self::Hook(hook) => app.store.find_job(&hook.name).await?,
+        })
+    }
+}
+
+/// One list, under way.
 struct List {
     app: App,
-    job: Arc<Job>,
+    name: String,
+    of: Of,
     row: JobRow,
     records: Vec<QuarantineView>,
 }
@@ -62,18 +88,18 @@ impl Quarantine {
         let (Self::List { job } | Self::Show { job, .. } | Self::Accept { job, .. } | Self::Skip { job, .. }) =
             self;
         let app = session.open("warn").await?;
-        let job = Arc::clone(find_job(&app.config, job)?);
-        if matches!(self, Self::Accept { .. }) {
-            app.engine.take_name_over(&job).await?;
+        let of = Of::find(&app, job)?;
+        if let (Of::Job(job), Self::Accept { .. }) = (&of, self) {
+            app.engine.take_name_over(job).await?;
         }
-        let Some(row) = app.row_of(&job).await? else {
-            return Err(bad_input(format!(
-                "the job `{0}` has never run; `onlynew sync {0}` runs it once",
-                job.name
-            )));
+        let Some(row) = of.row(&app).await? else {
+            return Err(bad_input(match of {
+                Of::Job(_) => format!("the job `{job}` has never run; `onlynew sync {job}` runs it once"),
+                Of::Hook(_) => format!("the hook `{job}` has never listened; `onlynew run` has it listen"),
+            }));
         };
         let records = app.store.quarantined(row.id).await?;
-        let list = List { app, job, row, records };
+        let list = List { app, name: job.clone(), of, row, records };
         let exit = match self {
             Self::List { .. } => Ok(list.all(session)),
             Self::Show { id, .. } => list.show(session, id).await,
@@ -88,9 +114,9 @@ impl Quarantine {
 impl List {
     fn all(&self, session: &Session) -> Exit {
         let records: Vec<Value> = self.records.iter().map(told).collect();
-        session.answer(&json!({"job": self.job.name, "records": records}), || {
+        session.answer(&json!({"job": self.name, "records": records}), || {
             if self.records.is_empty() {
-                return format!("every record of `{}` could be read, or was settled", self.job.name);
+                return format!("every record of `{}` could be read, or was settled", self.name);
             }
             let rows = self.records.iter().map(|record| {
                 let id = record.id.hex().chars().take(SHORT).collect();
@@ -109,7 +135,7 @@ impl List {
         };
         let mut answer = told(record);
         if let Some(answer) = answer.as_object_mut() {
-            answer.insert("job".to_owned(), self.job.name.clone().into());
+            answer.insert("job".to_owned(), self.name.clone().into());
             answer.insert("raw".to_owned(), raw.clone().into());
         }
         session.answer(&answer, || raw);
@@ -118,7 +144,10 @@ impl List {
 
     async fn accept(&self, session: &Session, id: &str) -> anyhow::Result<Exit> {
         let record = self.find(id)?;
-        let accepted = self.app.engine.accept(&self.job, &self.row, record).await?;
+        let accepted = match &self.of {
+            Of::Job(job) => self.app.engine.accept(job, &self.row, record).await?,
+            Of::Hook(hook) => self.accept_webhook(hook, record).await?,
+        };
         let (outcome, message, exit) = match &accepted {
             Accepted::Decided(counts) if counts.events > 0 => {
                 ("decided", "read; its event waits to be delivered".to_owned(), Exit::Good)
@@ -148,10 +177,30 @@ impl List {
             _ => None,
         };
         let answer = json!({
-            "job": self.job.name, "id": record.id.hex(), "outcome": outcome, "message": message, "counts": counts,
+            "job": self.name, "id": record.id.hex(), "outcome": outcome, "message": message, "counts": counts,
         });
         session.answer(&answer, || message.clone());
         Ok(exit)
+    }
+
+    /// Reads a webhook's key again. The headers it came with were not kept.
+    async fn accept_webhook(&self, hook: &Hook, record: &QuarantineView) -> anyhow::Result<Accepted> {
+        let Some(raw) = self.app.store.quarantined_text(self.row.id, record.id).await? else {
+            return Ok(Accepted::Gone);
+        };
+        let data = RawValue::from_string(raw)?;
+        let arrived = Arrived { headers: &BTreeMap::new(), data, at: record.answered_at };
+        let delivery = delivery(hook, &self.row, arrived);
+        if let Err(reason) = &delivery.key {
+            return Ok(Accepted::Unreadable(reason.clone()));
+        }
+        Ok(match self.app.store.accept_hook(record.id, &delivery).await? {
+            None => Accepted::Gone,
+            Some(Received::Accepted { .. }) => {
+                Accepted::Decided(Counts { records: 1, created: 1, events: 1, ..Counts::default() })
+            }
+            Some(_) => Accepted::Decided(Counts { records: 1, unchanged: 1, ..Counts::default() }),
+        })
     }
 
     async fn skip(&self, session: &Session, id: &str) -> anyhow::Result<Exit> {
@@ -159,7 +208,7 @@ impl List {
         if !self.app.store.skip_quarantined(self.row.id, record.id).await? {
             return Err(self.unknown(id));
         }
-        let answer = json!({"job": self.job.name, "id": record.id.hex(), "outcome": "skipped"});
+        let answer = json!({"job": self.name, "id": record.id.hex(), "outcome": "skipped"});
         session.answer(&answer, || "it will not be listed again unless its text changes".to_owned());
         Ok(Exit::Good)
     }
@@ -180,7 +229,7 @@ impl List {
     fn unknown(&self, id: &str) -> anyhow::Error {
         bad_input(format!(
             "no record of the list begins with `{id}`; `onlynew quarantine list {}` shows them",
-            self.job.name
+            self.name
         ))
     }
 }

@@ -156,6 +156,7 @@ async fn purge(session: &Session, dry_run: bool) -> anyhow::Result<Exit> {
             ("runs", swept.pages.to_string()),
             ("keys of records", swept.keys.to_string()),
             ("keys of the gate", swept.gate_keys.to_string()),
+            ("keys of hooks", swept.hook_keys.to_string()),
             ("locks", swept.locks.to_string()),
         ]);
         if dry_run { format!("this would go:\n{counts}") } else { format!("this went:\n{counts}") }

@@ -133,7 +133,7 @@ fn build(
     let url = webhook_url(&file.url, problems);
     let auth = webhook_auth(file.auth.as_ref(), problems);
     let allow_private = allow_private(file.allow_private.as_ref(), otherwise, problems);
-    let signing_keys = signing_keys(file.signing_secret.as_ref(), problems);
+    let signing_keys = signing_keys(file.signing_secret.as_ref(), "signing_secret", problems);
     let concurrency = file.concurrency.as_ref().map_or(CONCURRENCY, |given| given.value.get());
     let timeout = match &file.timeout {
         Some(text) => positive_duration(text, "timeout", problems)

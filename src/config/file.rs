@@ -8,6 +8,7 @@ use super::{
     connector_file::{RateLimitFile, SourceFile},
     de::{Entries, Spanned},
     destination_file::DestinationFile,
+    hook_file::HookFile,
     job::FirstRun,
     server_file::{GateFile, ServerFile},
     text::{
@@ -41,7 +42,9 @@ pub(super) struct JobsFile {
     pub(super) retention: Option<Spanned<RetentionFile>>,
     /// Jobs by name: a stream of an account, on a schedule, towards a destination.
     pub(super) jobs: Option<Spanned<Entries<Spanned<JobFile>>>>,
-    /// Where `onlynew run` listens. Default: `127.0.0.1:8080` where there is a `gate`, else nowhere.
+    /// Webhooks that come in, by name.
+    pub(super) hooks: Option<Spanned<Entries<Spanned<HookFile>>>>,
+    /// Where `onlynew run` listens. Default: `127.0.0.1:8080` where there is a `gate` or a hook, else nowhere.
     pub(super) server: Option<Spanned<ServerFile>>,
     /// The gate: whether a side effect of a workflow may happen now.
     pub(super) gate: Option<Spanned<GateFile>>,

@@ -22,6 +22,9 @@ mod error;
 mod file;
 mod fill;
 mod gate;
+pub mod hook;
+mod hook_file;
+mod hooks;
 mod identity;
 mod incremental_file;
 mod inputs;
@@ -79,6 +82,8 @@ pub struct Config {
     pub server: Option<server::Server>,
     /// The scopes of the gate by name.
     pub scopes: BTreeMap<String, ScopeRules>,
+    /// The hooks by name.
+    pub hooks: BTreeMap<String, Arc<hook::Hook>>,
     /// The jobs by name.
     pub jobs: BTreeMap<String, Arc<job::Job>>,
     /// What is allowed but probably not meant, for a person.
@@ -103,8 +108,8 @@ pub fn load_str(name: &str, text: &str, folder: &Path, env: Env<'_>) -> Result<C
     let resolved = resolve_text(name, text, folder, env, &problems);
     let warnings = problems.finish()?;
     match resolved {
-        Some(Resolved { store, allow_private, retention, server, scopes, jobs }) => {
-            Ok(Config { store, allow_private, retention, server, scopes, jobs, warnings })
+        Some(Resolved { store, allow_private, retention, server, scopes, hooks, jobs }) => {
+            Ok(Config { store, allow_private, retention, server, scopes, hooks, jobs, warnings })
         }
         None => Err(ConfigErrors::unreadable(Path::new(name), "it cannot be used".to_owned(), None)),
     }

@@ -18,6 +18,8 @@ use super::{
     error::{Problem, Problems, Span, listed},
     file::{JobFile, JobsFile, ScheduleFile},
     gate,
+    hook::Hook,
+    hooks,
     inputs::{self, With},
     job::Job,
     retention, rules,
@@ -55,6 +57,7 @@ pub(super) struct Resolved {
     pub(super) retention: Retention,
     pub(super) server: Option<Server>,
     pub(super) scopes: BTreeMap<String, ScopeRules>,
+    pub(super) hooks: BTreeMap<String, Arc<Hook>>,
     pub(super) jobs: BTreeMap<String, Arc<Job>>,
 }
 
@@ -110,18 +113,23 @@ impl<'a> Resolver<'a> {
         self.destinations =
             Destinations::new(file.destinations.as_ref(), allow_private.clone(), self.problems);
         let scopes = file.gate.as_ref().map(|gate| gate::scopes(gate, self.problems));
+        let hooks =
+            file.hooks.as_ref().map(|hooks| hooks::hooks(hooks, &mut self.destinations, self.problems));
+        check_hook_names(&file, self.problems);
         let given = file.server.as_ref().map(|server| server::server(server, self.problems));
-        let server = given.or_else(|| scopes.is_some().then(|| Some(Server::default())));
+        let server = given.or_else(|| (scopes.is_some() || hooks.is_some()).then(|| Some(Server::default())));
         let jobs = self.jobs(file.jobs, server.is_some());
         let retention = retention::retention(file.retention.as_ref(), &jobs, self.problems);
         let (store, retention) = (store?, retention?);
         let (server, scopes) = (server.flatten(), scopes.flatten().unwrap_or_default());
+        let hooks = hooks.flatten().unwrap_or_default();
         (self.problems.count() == 0).then_some(Resolved {
             store,
             allow_private,
             retention,
             server,
             scopes,
+            hooks,
             jobs,
         })
     }
@@ -378,6 +386,21 @@ impl<'a> Resolver<'a> {
             self.problems.add(problem.meant(stream, known.iter().copied()));
         }
         found.map(|found| (stream.value.clone(), found))
+    }
+}
+
+/// A hook and a job of one name would share what is kept of them.
+fn check_hook_names(file: &JobsFile, problems: &Problems) {
+    let (Some(hooks), Some(jobs)) = (&file.hooks, &file.jobs) else { return };
+    for (name, _) in &hooks.0 {
+        if jobs.0.iter().any(|(job, _)| job.value == name.value) {
+            let problem = Problem::new(name.span, format!("there is a job `{}`, too", name.value));
+            problems.add(
+                problem.help(
+                    "what is kept of a hook and of a job is found by its name: give them different ones",
+                ),
+            );
+        }
     }
 }
 

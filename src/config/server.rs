@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use ipnet::IpNet;
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +10,7 @@ use super::{
     de::Spanned,
     error::{Problem, Problems},
     server_file::{ServerFile, TokenFile},
-    values::unusable,
+    values::{network, unusable},
 };
 
 /// Where onlynew listens where nothing else is said.
@@ -25,11 +26,13 @@ pub struct Server {
     pub listen: SocketAddr,
     /// The tokens that requests are let in by; without any, all may do everything.
     pub tokens: Vec<Token>,
+    /// The proxies whose word on addresses is believed.
+    pub trusted_proxies: Vec<IpNet>,
 }
 
 impl Default for Server {
     fn default() -> Self {
-        Self { listen: LISTEN, tokens: Vec::new() }
+        Self { listen: LISTEN, tokens: Vec::new(), trusted_proxies: Vec::new() }
     }
 }
 
@@ -75,6 +78,8 @@ pub(super) fn server(file: &Spanned<ServerFile>, problems: &Problems) -> Option<
     let files = file.tokens.as_ref();
     let tokens = files.iter().flat_map(|tokens| tokens.iter()).filter_map(|file| token(file, problems));
     let tokens: Vec<Token> = tokens.collect();
+    let proxies = file.trusted_proxies.iter().flat_map(|proxies| proxies.iter());
+    let trusted_proxies: Vec<IpNet> = proxies.filter_map(|text| network(text, problems)).collect();
     if let (Some(listen), Some(given)) = (listen, &file.listen)
         && !listen.ip().is_loopback()
         && files.is_none_or(|files| files.is_empty() && files.whole)
@@ -96,7 +101,7 @@ pub(super) fn server(file: &Spanned<ServerFile>, problems: &Problems) -> Option<
     if problems.count() > before {
         return None;
     }
-    Some(Server { listen: listen?, tokens })
+    Some(Server { listen: listen?, tokens, trusted_proxies })
 }
 
 fn address(text: &Spanned<String>, problems: &Problems) -> Option<SocketAddr> {

@@ -19,6 +19,9 @@ pub(super) struct ServerFile {
     pub(super) listen: Option<Spanned<String>>,
     /// The bearer tokens that requests are let in by. Without any, all that reach the address may do everything.
     pub(super) tokens: Option<Spanned<Vec<Spanned<TokenFile>>>>,
+    /// The addresses and networks of proxies whose `X-Forwarded-For` is believed: where a hook has `allow`, what comes
+    /// through them is judged by it.
+    pub(super) trusted_proxies: Option<Spanned<Vec<Spanned<String>>>>,
 }
 
 /// A bearer token: `Authorization: Bearer TOKEN`.

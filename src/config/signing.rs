@@ -9,7 +9,11 @@ use super::{
 use crate::domain::signature::{KeyError, SigningKey};
 
 /// The keys that deliveries are signed with; none where nothing is given.
-pub(super) fn signing_keys(given: Option<&Spanned<Literal>>, problems: &Problems) -> Option<Vec<SigningKey>> {
+pub(super) fn signing_keys(
+    given: Option<&Spanned<Literal>>,
+    what: &str,
+    problems: &Problems,
+) -> Option<Vec<SigningKey>> {
     let Some(given) = given else { return Some(Vec::new()) };
     let texts = match &given.value {
         Literal::Null => Vec::new(),
@@ -17,21 +21,21 @@ pub(super) fn signing_keys(given: Option<&Spanned<Literal>>, problems: &Problems
         Literal::List(texts) => texts.clone(),
     };
     if texts.is_empty() && given.whole {
-        let problem = Problem::new(given.span, "`signing_secret` is an empty list");
-        problems.add(problem.expected("one secret or more, or no `signing_secret`"));
+        let problem = Problem::new(given.span, format!("`{what}` is an empty list"));
+        problems.add(problem.expected(format!("one secret or more, or no `{what}`")));
         return None;
     }
-    let keys: Vec<Option<SigningKey>> = texts.iter().map(|text| signing_key(text, problems)).collect();
+    let keys: Vec<Option<SigningKey>> = texts.iter().map(|text| signing_key(text, what, problems)).collect();
     keys.into_iter().collect()
 }
 
-fn signing_key(text: &Spanned<String>, problems: &Problems) -> Option<SigningKey> {
-    secret(text, "signing_secret", problems)?;
+fn signing_key(text: &Spanned<String>, what: &str, problems: &Problems) -> Option<SigningKey> {
+    secret(text, what, problems)?;
     let error: KeyError = match text.parse() {
         Ok(key) => return Some(key),
         Err(error) => error,
     };
-    let problem = Problem::new(text.span, format!("`signing_secret` {error}"))
+    let problem = Problem::new(text.span, format!("`{what}` {error}"))
         .expected("24 to 64 random bytes in base64, with or without `whsec_` in front");
     problems.add(problem.help("`openssl rand -base64 32` makes one"));
     None

@@ -34,6 +34,8 @@ pub enum Scope<'a> {
         /// The declared inputs.
         inputs: &'a [String],
     },
+    /// What tells one webhook from another: `body` and `headers` (names in lower case).
+    Hook,
     /// A rule about an answer: `inputs`, `status`, `response` and `headers` (names in lower case).
     Answer {
         /// The declared inputs.
@@ -120,6 +122,39 @@ impl Template {
     }
 }
 
+/// A text of which every `{{ }}` has to be there: what is missing or null is an error, never an empty text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Whole(String);
+
+static WHOLE: LazyLock<Environment<'static>> = LazyLock::new(|| {
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    environment.set_fuel(Some(FUEL));
+    environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
+    environment.set_formatter(|out, state, value| {
+        if value.is_undefined() || value.is_none() {
+            let message = "something that it is made of is missing or null";
+            return Err(minijinja::Error::new(minijinja::ErrorKind::UndefinedError, message));
+        }
+        minijinja::escape_formatter(out, state, value)
+    });
+    environment
+});
+
+impl Whole {
+    /// Reads a template and checks its names.
+    pub fn parse(source: &str, scope: Scope<'_>) -> Result<Self, TemplateError> {
+        let template = WHOLE.template_from_str(source).map_err(|error| syntax(source, &error))?;
+        scope.check(template.undeclared_variables(true))?;
+        Ok(Self(source.to_owned()))
+    }
+
+    /// Fills it in.
+    pub fn render(&self, context: &Value) -> Result<String, TemplateError> {
+        WHOLE.render_str(&self.0, context).map_err(|error| render(&self.0, &error))
+    }
+}
+
 /// An expression over the names of its scope.
 pub struct Expression {
     source: String,
@@ -188,6 +223,7 @@ impl Scope<'_> {
                     "page.first",
                 ],
             ),
+            Self::Hook => (&[], &["body.*", "headers.*"]),
             Self::Record { inputs } => (inputs, &["record.*"]),
             Self::Answer { inputs } => (inputs, &["status", "response.*", "headers.*"]),
         };
@@ -279,6 +315,32 @@ mod tests {
         for (source, expected) in cases {
             assert_eq!(rendered(source), serde_json::from_str::<Json>(expected).unwrap(), "{source}");
         }
+    }
+
+    #[test]
+    fn a_whole_text_is_never_made_of_what_is_missing() {
+        let context =
+            context(r#"{"body":{"id":7,"state":"paid","none":null,"list":[]},"headers":{"x-id":"a"}}"#);
+        let rendered = |source: &str| Whole::parse(source, Scope::Hook).unwrap().render(&context).ok();
+        for (source, expected) in [
+            ("{{ body.id }}", Some("7")),
+            ("{{ body.id }}-{{ body.state }}", Some("7-paid")),
+            ("{{ headers['x-id'] }}", Some("a")),
+            ("{{ body.id ~ '-' ~ body.state }}", Some("7-paid")),
+            ("{{ body.nothing }}", None),
+            ("{{ body.none }}", None),
+            ("{{ body.id }}-{{ body.none }}", None),
+            ("{{ body.id }}-{{ body.nothing }}", None),
+            ("{{ body.nothing.deeper }}", None),
+            ("{{ headers['x-other'] }}", None),
+            ("{{ body.id ~ '-' ~ body.nothing }}", None),
+            ("{{ body.none or body.id }}", Some("7")),
+            ("{{ body.nothing | default(body.id) }}", Some("7")),
+            ("plain", Some("plain")),
+        ] {
+            assert_eq!(rendered(source).as_deref(), expected, "{source}");
+        }
+        assert!(Whole::parse("{{ bdy.id }}", Scope::Hook).is_err());
     }
 
     #[test]

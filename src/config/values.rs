@@ -1,8 +1,9 @@
 //! Texts of the YAML read as what they stand for: durations, paths, templates, zones, URLs, credentials.
 //! What cannot be read is told of and is `None`.
 
-use std::{fmt::Display, str::FromStr, time::Duration};
+use std::{fmt::Display, net::IpAddr, str::FromStr, time::Duration};
 
+use ipnet::IpNet;
 use jiff::tz::TimeZone;
 use secrecy::SecretString;
 use url::Url;
@@ -195,7 +196,7 @@ pub(super) fn expression(
     Expression::parse(text, scope).map_err(|error| problems.add(template_problem(text, error))).ok()
 }
 
-fn template_problem(text: &Spanned<String>, error: TemplateError) -> Problem {
+pub(super) fn template_problem(text: &Spanned<String>, error: TemplateError) -> Problem {
     match error {
         TemplateError::UnknownName { ref name, ref known } => unusable(text, &error)
             .expected(format!("one of {}", listed(known.iter().map(String::as_str))))
@@ -219,6 +220,17 @@ pub(super) fn secret(text: &Spanned<String>, what: &str, problems: &Problems) ->
         _ => problem,
     });
     None
+}
+
+/// An address, or a network.
+pub(super) fn network(text: &Spanned<String>, problems: &Problems) -> Option<IpNet> {
+    let address = || text.parse::<IpAddr>().map(IpNet::from);
+    let network = text.parse::<IpNet>().or_else(|_| address()).ok();
+    if network.is_none() {
+        let problem = unusable(text, format!("`{}` is neither an address nor a network", text.value));
+        problems.add(problem.expected("something like `203.0.113.7` or `203.0.113.0/24`"));
+    }
+    network
 }
 
 /// Whether a text can be the name of a header (RFC 9110, a token).

@@ -1,6 +1,8 @@
 //! An event: one change, in the bytes that n8n receives. The body is made once, in the transaction that
 //! stores the change, so that every attempt sends the same bytes.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -80,6 +82,18 @@ pub struct EventSource {
     pub numbers: Numbers,
 }
 
+/// The `type` of what came in by a webhook.
+const RECEIVED: &str = "hook.received";
+
+/// Whose webhooks they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HookSource {
+    /// The hook's internal id.
+    pub uid: String,
+    /// The hook's name.
+    pub name: String,
+}
+
 /// An event ready to be stored in the outbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
@@ -89,8 +103,8 @@ pub struct Event {
     pub key: RecordKey,
     /// The key's position: 1 for its first event.
     pub sequence: i64,
-    /// The kind of change.
-    pub kind: ChangeKind,
+    /// What it tells of, as its `type`.
+    pub event_type: &'static str,
     /// The request body, byte for byte.
     pub body: String,
 }
@@ -128,6 +142,8 @@ struct Body<'a> {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     re_seen: bool,
     observed_at: Instant,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    headers: Option<&'a BTreeMap<String, String>>,
     data: &'a RawValue,
 }
 
@@ -150,9 +166,44 @@ impl Event {
             replay: change.replay.map(|replay| replay.uid.as_str()),
             re_seen: change.re_seen,
             observed_at: change.observed_at,
+            headers: None,
             data: serde_json::from_str(&data)?,
         })?;
-        Ok(Self { id, key: change.key.clone(), sequence: change.sequence, kind: change.kind, body })
+        let event_type = change.kind.event_type();
+        Ok(Self { id, key: change.key.clone(), sequence: change.sequence, event_type, body })
+    }
+
+    /// Makes the event of a webhook that came in. `headers` are those that go along.
+    pub fn received(
+        hook: &HookSource,
+        key: &RecordKey,
+        received_at: Instant,
+        headers: &BTreeMap<String, String>,
+        data: &RawValue,
+    ) -> Result<Self, serde_json::Error> {
+        let text: String = [&hook.uid, key.as_str(), RECEIVED]
+            .iter()
+            .map(|part| format!("{}:{part};", part.len()))
+            .collect();
+        let id = format!("evt_{}", Hash::of(text.as_bytes()).hex());
+        let body = serde_json::to_string(&Body {
+            id: &id,
+            r#type: RECEIVED,
+            job: &hook.name,
+            connector: "webhook",
+            stream: &hook.name,
+            partition: serde_json::Map::new(),
+            key: key.as_str(),
+            version: None,
+            previous_version: None,
+            sequence: 1,
+            replay: None,
+            re_seen: false,
+            observed_at: received_at,
+            headers: (!headers.is_empty()).then_some(headers),
+            data,
+        })?;
+        Ok(Self { id, key: key.clone(), sequence: 1, event_type: RECEIVED, body })
     }
 }
 
@@ -245,6 +296,28 @@ mod tests {
     }
 
     #[test]
+    fn a_webhook_goes_on_as_it_came() {
+        let hook = HookSource { uid: "uid".into(), name: "paid".into() };
+        let key = RecordKey::from_stored("evt_1".into());
+        let data: &RawValue = serde_json::from_str(r#"{"id": 9007199254740993 }"#).unwrap();
+        let none = BTreeMap::new();
+        let event = |headers| Event::received(&hook, &key, Instant::from_seconds(2), headers, data).unwrap();
+        let plain = event(&none);
+        let expected = format!(
+            concat!(
+                r#"{{"id":"{}","type":"hook.received","job":"paid","connector":"webhook","stream":"paid","#,
+                r#""partition":{{}},"key":"evt_1","version":null,"previous_version":null,"sequence":1,"#,
+                r#""replay":null,"observed_at":"1970-01-01T00:00:02Z","data":{{"id": 9007199254740993 }}}}"#
+            ),
+            plain.id
+        );
+        assert_eq!(plain.body, expected);
+        let headers = BTreeMap::from([("x-topic".to_owned(), "paid".to_owned())]);
+        assert!(event(&headers).body.contains(r#""headers":{"x-topic":"paid"},"data""#));
+        assert_eq!(event(&headers).id, plain.id, "the key alone makes it this one");
+    }
+
+    #[test]
     fn the_id_is_the_same_for_the_same_change_and_differs_for_another() {
         assert_eq!(event(1, "{}").id, event(1, "{}").id);
         assert_ne!(event(1, "{}").id, event(2, "{}").id);
@@ -259,7 +332,7 @@ mod tests {
         assert!(all("a") != event(1, "{}").id && all("a") != all("b") && all("a") == all("a"));
         let replay = replay("a", true);
         let sent = replayed(1, "{}", Some(&replay));
-        let sent = SentEvent { id: sent.id, kind: sent.kind, sequence: 1 };
+        let sent = SentEvent { id: sent.id, kind: ChangeKind::Updated, sequence: 1 };
         let told = |version, data: &str| {
             let data: &RawValue = serde_json::from_str(data).unwrap();
             let key = RecordKey::from_stored("17".into());

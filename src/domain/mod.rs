@@ -21,6 +21,7 @@ pub mod fires;
 pub mod fixed_point;
 pub mod gate;
 pub mod health;
+pub mod hook;
 pub mod identity;
 pub mod instant;
 pub mod json;
@@ -58,6 +59,7 @@ mod version_typed;
 pub mod walk;
 pub mod wall;
 pub mod watermark;
+pub mod webhook;
 pub mod window;
 
 #[cfg(test)]

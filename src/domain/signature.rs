@@ -9,7 +9,7 @@ use base64::{
 };
 use secrecy::{ExposeSecret, SecretSlice};
 
-use super::mac::hmac_sha256;
+use super::mac::{hmac_sha256, is_hmac_sha256};
 
 /// Secrets are written with padding and, by some, without.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
@@ -58,6 +58,14 @@ impl PartialEq for SigningKey {
 }
 
 impl SigningKey {
+    /// Whether one of the signatures of a `webhook-signature` is made with this key.
+    pub fn has_signed(&self, signatures: &str, id: &str, timestamp: &str, body: &[u8]) -> bool {
+        let front = format!("{id}.{timestamp}.");
+        let signatures = signatures.split(' ').filter_map(|signature| signature.strip_prefix("v1,"));
+        let mut tags = signatures.filter_map(|signature| LENIENT.decode(signature).ok());
+        tags.any(|tag| is_hmac_sha256(self.0.expose_secret(), &[front.as_bytes(), body], &tag))
+    }
+
     fn sign(&self, id: &str, timestamp: i64, body: &[u8]) -> String {
         let front = format!("{id}.{timestamp}.");
         let mac = hmac_sha256(self.0.expose_secret(), &[front.as_bytes(), body]);

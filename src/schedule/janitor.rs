@@ -11,7 +11,7 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    config::job::Job,
+    config::{Config, hook::Hook, job::Job},
     domain::{gate::ScopeRules, retention::Retention, version::Version},
     store::{Purge, Store, StoreError},
 };
@@ -33,6 +33,8 @@ pub struct Janitor {
     retention: Retention,
     jobs: Vec<Arc<Job>>,
     scopes: BTreeMap<String, ScopeRules>,
+    /// Hooks that forget, and when.
+    hooks: Vec<(String, Duration)>,
     /// Below which version the keys of a job were all looked at.
     forgotten: HashMap<String, Version>,
 }
@@ -50,19 +52,24 @@ pub struct Swept {
     pub keys: u64,
     /// Keys of the gate.
     pub gate_keys: u64,
+    /// Keys of hooks.
+    pub hook_keys: u64,
     /// Locks.
     pub locks: u64,
 }
 
 impl Janitor {
-    /// A janitor of this store.
-    pub fn new(
-        store: Arc<dyn Store>,
-        retention: Retention,
-        jobs: Vec<Arc<Job>>,
-        scopes: BTreeMap<String, ScopeRules>,
-    ) -> Self {
-        Self { store, retention, jobs, scopes, forgotten: HashMap::new() }
+    /// A janitor of this store, by the rules of a configuration.
+    pub fn new(store: Arc<dyn Store>, config: &Config) -> Self {
+        let forgetful = |hook: &Arc<Hook>| Some((hook.name.clone(), hook.retention?));
+        Self {
+            store,
+            retention: config.retention,
+            jobs: config.jobs.values().cloned().collect(),
+            scopes: config.scopes.clone(),
+            hooks: config.hooks.values().filter_map(forgetful).collect(),
+            forgotten: HashMap::new(),
+        }
     }
 
     /// Sweeps soon after the start and every ten minutes, until `stop`.
@@ -127,6 +134,11 @@ impl Janitor {
         let locks = Purge::Locks(now.minus(LOCKS_KEPT));
         let mut purges: Vec<_> =
             of_all.into_iter().flatten().chain(of_scopes).chain([locks]).map(|purge| (purge, None)).collect();
+        for (name, retention) in &self.hooks {
+            if let Some(row) = self.store.find_job(name).await? {
+                purges.push((Purge::HookKeys { hook: row.id, before: now.minus(*retention) }, None));
+            }
+        }
         let Some(before) = cutoffs.keys else { return Ok(purges) };
         for job in self.jobs.iter().filter(|job| job.forgets_keys()) {
             if self.forgotten.get(&job.name) == Some(&before) {
@@ -149,13 +161,14 @@ impl Swept {
             Purge::Pages(_) => &mut self.pages,
             Purge::Keys { .. } => &mut self.keys,
             Purge::GateKeys { .. } => &mut self.gate_keys,
+            Purge::HookKeys { .. } => &mut self.hook_keys,
             Purge::Locks(_) => &mut self.locks,
         };
         *count += rows;
     }
 
     fn log(self) {
-        let Self { payloads, attempts, pages, keys, gate_keys, locks } = self;
+        let Self { payloads, attempts, pages, keys, gate_keys, hook_keys, locks } = self;
         if self != Self::default() {
             tracing::info!(
                 payloads,
@@ -163,6 +176,7 @@ impl Swept {
                 pages,
                 keys,
                 gate_keys,
+                hook_keys,
                 locks,
                 "purged what is kept no longer"
             );

@@ -3,7 +3,7 @@
 
 mod forms;
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use axum::{
     Json,
@@ -48,8 +48,8 @@ pub(super) fn operations() -> Vec<Operation> {
     };
     let asked = |path, id, summary, body: Form, handler, answers: Vec<Answered>| Operation {
         method: Method::POST,
-        path,
-        id,
+        path: Cow::Borrowed(path),
+        id: Cow::Borrowed(id),
         summary,
         may: &[May::Gate],
         body: Some(body),
@@ -113,8 +113,8 @@ pub(super) fn operations() -> Vec<Operation> {
         ),
         Operation {
             method: Method::GET,
-            path: "/v1/gate/{scope}/{key}",
-            id: "key",
+            path: "/v1/gate/{scope}/{key}".into(),
+            id: "key".into(),
             summary: "Tells what is known of a key, and does not count as asking for it.",
             may: &[May::Gate, May::Read],
             body: None,

@@ -1,6 +1,6 @@
 //! Whether the process lives, and whether it can do its work.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use axum::{
     Json,
@@ -30,8 +30,8 @@ pub(super) fn operations() -> Vec<Operation> {
     let well = || Answered::with::<Well>(StatusCode::OK, "It is well.");
     let operation = |path, id, summary, answers, handler| Operation {
         method: Method::GET,
-        path,
-        id,
+        path: Cow::Borrowed(path),
+        id: Cow::Borrowed(id),
         summary,
         may: &[],
         body: None,

@@ -1,6 +1,6 @@
 //! Locks over HTTP: `POST /v1/locks/{name}/acquire | renew | release`, `GET` and `DELETE /v1/locks/{name}`.
 
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use axum::{
     Json,
@@ -146,8 +146,8 @@ pub(super) fn operations() -> Vec<Operation> {
     let operation =
         |method, path, id, summary, body: Option<Form>, may, answers: Vec<Answered>, handler| Operation {
             method,
-            path,
-            id,
+            path: Cow::Borrowed(path),
+            id: Cow::Borrowed(id),
             summary,
             may,
             body,

@@ -4,6 +4,7 @@ mod access;
 mod body;
 mod gate;
 mod health;
+mod hooks;
 mod locks;
 mod openapi;
 mod operation;
@@ -21,8 +22,13 @@ use serde_json::Value;
 use tokio::{net::TcpListener, sync::Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use self::{access::Access, problem::Problem};
-use crate::{config::server::Server as Settings, domain::gate::ScopeRules, store::Store};
+use self::{access::Access, hooks::Listening, operation::Operation, problem::Problem};
+use crate::{
+    config::{hook::Hook, server::Server as Settings},
+    domain::gate::ScopeRules,
+    intake::Intake,
+    store::{JobRow, Store},
+};
 
 /// A server that listens.
 #[derive(Debug)]
@@ -47,6 +53,8 @@ impl Server {
         settings: &Settings,
         store: Arc<dyn Store>,
         scopes: BTreeMap<String, ScopeRules>,
+        hooks: Vec<(Arc<Hook>, JobRow)>,
+        intake: &Intake,
     ) -> io::Result<Self> {
         let listener = TcpListener::bind(settings.listen).await?;
         let service = Arc::new(Service {
@@ -55,7 +63,10 @@ impl Server {
             access: Access::new(&settings.tokens),
             waiters: Semaphore::new(locks::MOST_WAITERS),
         });
-        Ok(Self { listener, router: router(&service) })
+        let proxies = &settings.trusted_proxies;
+        let listening = |(hook, row)| Listening::new(hook, row, intake.clone(), proxies.clone()).operation();
+        let router = router(&service, hooks.into_iter().map(listening).collect());
+        Ok(Self { listener, router })
     }
 
     /// Where it listens.
@@ -65,13 +76,16 @@ impl Server {
 
     /// Serves requests until `stop`, then those that are under way.
     pub async fn serve(self, stop: CancellationToken) -> io::Result<()> {
-        axum::serve(self.listener, self.router).with_graceful_shutdown(stop.cancelled_owned()).await
+        let service = self.router.into_make_service_with_connect_info::<SocketAddr>();
+        axum::serve(self.listener, service).with_graceful_shutdown(stop.cancelled_owned()).await
     }
 }
 
-fn router(service: &Arc<Service>) -> Router {
-    let operations: Vec<_> =
-        [health::operations(), gate::operations(), locks::operations()].into_iter().flatten().collect();
+fn router(service: &Arc<Service>, hooks: Vec<Operation>) -> Router {
+    let operations: Vec<_> = [health::operations(), gate::operations(), locks::operations(), hooks]
+        .into_iter()
+        .flatten()
+        .collect();
     let document: Arc<Value> = Arc::new(openapi::document(&operations, service.access.has_tokens()));
     operation::router(operations, service)
         .route("/openapi.json", get(async move || Json(document.as_ref().clone())))

@@ -15,7 +15,7 @@ pub(super) fn document(operations: &[Operation], needs_token: bool) -> Value {
     let mut paths: Map<String, Value> = Map::new();
     for operation in operations {
         let described = described(operation, needs_token, &mut generator);
-        let path = paths.entry(operation.path).or_insert_with(|| json!({}));
+        let path = paths.entry(operation.path.as_ref()).or_insert_with(|| json!({}));
         if let Some(path) = path.as_object_mut() {
             path.insert(operation.method.as_str().to_lowercase(), described);
         }
@@ -29,7 +29,8 @@ pub(super) fn document(operations: &[Operation], needs_token: bool) -> Value {
         "info": {
             "title": "onlynew",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "The gate: whether a side effect of a workflow may happen now. Locks: one holder at a time.",
+            "description": "The gate: whether a side effect of a workflow may happen now. Locks: one holder at a time. \
+                            Hooks: webhooks that come in, each once.",
         },
         "paths": paths,
         "components": components,
@@ -40,7 +41,7 @@ fn described(operation: &Operation, needs_token: bool, generator: &mut SchemaGen
     let mut described = json!({
         "operationId": operation.id,
         "summary": operation.summary,
-        "parameters": parameters(operation.path),
+        "parameters": parameters(&operation.path),
     });
     if let Some(body) = operation.body {
         described["requestBody"] =

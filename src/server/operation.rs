@@ -1,6 +1,6 @@
 //! The operations of the API, each said once: the router and the OpenAPI document are made of the same table.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use axum::{
     Router,
@@ -25,9 +25,9 @@ pub(super) fn form<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
 pub(super) struct Operation {
     pub(super) method: Method,
     /// With its parameters in braces, as axum and OpenAPI both have it.
-    pub(super) path: &'static str,
+    pub(super) path: Cow<'static, str>,
     /// Its name for programs.
-    pub(super) id: &'static str,
+    pub(super) id: Cow<'static, str>,
     /// What it does.
     pub(super) summary: &'static str,
     /// A token has to be good for one of these; everybody may where there are none.
@@ -66,7 +66,7 @@ pub(super) fn router(operations: Vec<Operation>, service: &Arc<Service>) -> Rout
             let state = (Arc::clone(service), may);
             handler.route_layer(middleware::from_fn_with_state(state, access::authorize))
         };
-        router.route(path, handler)
+        router.route(&path, handler)
     })
 }
 

@@ -184,7 +184,7 @@ async fn expire<DB: Dialect>(db: &mut DB::Connection, name: &GateKey) -> Result<
 const BITE: i64 = 500;
 
 /// Forgets locks whose leases ended before; who held one and comes back finds that it is not known.
-pub(super) async fn purge<DB: Dialect>(
+pub(super) async fn forget<DB: Dialect>(
     db: &mut DB::Connection,
     before: Instant,
 ) -> Result<Taken, StoreError> {

@@ -11,6 +11,7 @@ mod dialect;
 mod event;
 mod floor;
 mod gate;
+mod hook;
 mod identity;
 mod job;
 mod lateness;
@@ -40,6 +41,7 @@ mod wish;
 
 pub use event::{AttemptView, EventFilter, EventStory, EventView};
 pub use gate::*;
+pub use hook::*;
 pub use lock::*;
 pub use news::News;
 pub use open::{open, shown_url};
@@ -73,7 +75,7 @@ use crate::domain::{
 
 /// What the engine, the outbox and the scheduler ask of a database.
 #[async_trait]
-pub trait Store: Gates + Locks + Debug + Send + Sync {
+pub trait Store: Gates + Locks + Hooks + Debug + Send + Sync {
     /// The database's time of day.
     async fn now(&self) -> Result<Instant, StoreError>;
 

@@ -140,7 +140,7 @@ macro_rules! migrations {
             1 "0001_start", 2 "0002_failures", 3 "0003_token", 4 "0004_quarantine", 5 "0005_conflict",
             6 "0006_reading", 7 "0007_destination", 8 "0008_redelivery", 9 "0009_message", 10 "0010_sighting",
             11 "0011_identity", 12 "0012_retention", 13 "0013_task", 14 "0014_replay_events", 15 "0015_sweep",
-            16 "0016_run_of_kind", 17 "0017_gate", 18 "0018_lock")
+            16 "0016_run_of_kind", 17 "0017_gate", 18 "0018_lock", 19 "0019_hook")
     };
     ($folder:literal, $($version:literal $name:literal),+) => {
         Migrator::with_migrations(vec![

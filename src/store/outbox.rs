@@ -84,7 +84,7 @@ pub(super) async fn insert_to<DB: Dialect>(
             Order::None => &event.id,
         },
         sequence: event.sequence,
-        kind: event.kind.event_type(),
+        kind: event.event_type,
         body: &event.body,
     });
     sql::<DB>(

@@ -17,7 +17,7 @@
 use super::{
     JobId, StoreError,
     dialect::{Dialect, sql},
-    gate, lock, rows,
+    gate, hook, lock, rows,
     run::WHOLE,
     task,
 };
@@ -48,6 +48,13 @@ pub enum Purge {
         /// The scope.
         scope: String,
         /// By when.
+        before: Instant,
+    },
+    /// Keys of a hook that last came before.
+    HookKeys {
+        /// The hook.
+        hook: JobId,
+        /// When.
         before: Instant,
     },
     /// Locks whose leases ended before.
@@ -172,7 +179,8 @@ pub(super) async fn purge<DB: Dialect>(db: &mut DB::Connection, purge: &Purge) -
             forget_keys::<DB>(db, &slice).await
         }
         Purge::GateKeys { scope, before } => gate::keys::purge::<DB>(db, scope, *before).await,
-        Purge::Locks(before) => lock::purge::<DB>(db, *before).await,
+        Purge::HookKeys { hook, before } => hook::forget::<DB>(db, *hook, *before).await,
+        Purge::Locks(before) => lock::forget::<DB>(db, *before).await,
     }
 }
 
@@ -189,6 +197,7 @@ pub(super) async fn purgeable<DB: Dialect>(
         Purge::Keys { job, window, before, .. } => {
             return forgettable::<DB>(db, *job, window, *before).await;
         }
+        Purge::HookKeys { hook, before } => return hook::forgettable::<DB>(db, *hook, *before).await,
         Purge::GateKeys { scope, before } => return gate::keys::purgeable::<DB>(db, scope, *before).await,
     };
     let row = sql::<DB>(statement).bind(before.micros()).one(db).await?;

@@ -25,6 +25,32 @@ pub(super) async fn insert<DB: Dialect>(
     lease: &JobLease,
     page: &PageCommit,
 ) -> Result<(), StoreError> {
+    let place = Place {
+        job: lease.job,
+        run: page.run.0,
+        asked_at: page.rules.asked_at,
+        answered_at: page.rules.answered_at,
+        in_baseline: page.rules.silence != Silence::Never,
+    };
+    keep::<DB>(db, &place, &page.quarantined).await
+}
+
+/// Where records that could not be read came from.
+pub(super) struct Place {
+    pub(super) job: JobId,
+    /// 0 for what nobody asked for.
+    pub(super) run: i64,
+    pub(super) asked_at: Instant,
+    pub(super) answered_at: Instant,
+    pub(super) in_baseline: bool,
+}
+
+/// Keeps records that could not be read.
+pub(super) async fn keep<DB: Dialect>(
+    db: &mut DB::Connection,
+    place: &Place,
+    records: &[QuarantinedRecord],
+) -> Result<(), StoreError> {
     #[derive(Serialize)]
     struct Broken {
         raw_hash: String,
@@ -32,7 +58,7 @@ pub(super) async fn insert<DB: Dialect>(
         reason: String,
         unread_since: i64,
     }
-    if page.quarantined.is_empty() {
+    if records.is_empty() {
         return Ok(());
     }
     let broken = |record: &QuarantinedRecord| {
@@ -46,7 +72,7 @@ pub(super) async fn insert<DB: Dialect>(
         (raw_hash, broken)
     };
     // One of each, since no statement may write a row twice, and in one order, since others may write them too.
-    let broken: BTreeMap<Hash, Broken> = page.quarantined.iter().map(broken).collect();
+    let broken: BTreeMap<Hash, Broken> = records.iter().map(broken).collect();
     sql::<DB>(
         "INSERT INTO quarantine (job, partition, raw_hash, raw, reason, run, asked_at, answered_at,
                                  in_baseline, unread_since, first_seen_at, last_seen_at)
@@ -58,13 +84,13 @@ pub(super) async fn insert<DB: Dialect>(
             answered_at = excluded.answered_at, last_seen_at = excluded.last_seen_at,
             times = quarantine.times + 1",
     )
-    .bind(lease.job.0)
+    .bind(place.job.0)
     .text(WHOLE)
     .bind(serde_json::to_string(&broken.into_values().collect::<Vec<_>>())?)
-    .bind(page.run.0)
-    .bind(Instant::micros(page.rules.asked_at))
-    .bind(Instant::micros(page.rules.answered_at))
-    .bind(page.rules.silence != Silence::Never)
+    .bind(place.run)
+    .bind(place.asked_at.micros())
+    .bind(place.answered_at.micros())
+    .bind(place.in_baseline)
     .run(db)
     .await?;
     Ok(())
@@ -158,19 +184,23 @@ pub(super) async fn accept<DB: Dialect>(
     page: &PageCommit,
 ) -> Result<Option<Counts>, StoreError> {
     job::hold::<DB>(db, lease).await?;
-    let taken = sql::<DB>(
-        "DELETE FROM quarantine
-         WHERE job = $1 AND partition = $2 AND raw_hash = {unhex}($3{hex}) AND skipped_at IS NULL",
-    )
-    .bind(lease.job.0)
-    .text(WHOLE)
-    .bind(id.hex())
-    .run(db)
-    .await?;
-    if taken == 0 {
+    if !remove::<DB>(db, lease.job, id).await? {
         return Ok(None);
     }
     page::decide::<DB>(db, lease, page, None).await.map(|decided| Some(decided.counts))
+}
+
+/// Takes a record off the list; `false` where it is not listed.
+pub(super) async fn remove<DB: Dialect>(
+    db: &mut DB::Connection,
+    job: JobId,
+    id: Hash,
+) -> Result<bool, StoreError> {
+    let taken = sql::<DB>(
+        "DELETE FROM quarantine
+         WHERE job = $1 AND partition = $2 AND raw_hash = {unhex}($3{hex}) AND skipped_at IS NULL",
+    );
+    Ok(taken.bind(job.0).text(WHOLE).bind(id.hex()).run(db).await? > 0)
 }
 
 /// Takes a record off the list for as long as its text stays the same; `false` where it is not listed.

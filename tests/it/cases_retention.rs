@@ -211,7 +211,7 @@ async fn a_process_that_runs_purges_soon_after_its_start(database: Database) {
     rig.database.tamper("UPDATE event SET settled_at = 1").await;
     rig.rewrite("keys: 365d", "keys: never");
     let (code, answer, _) = rig.command(&["state", "purge", "--dry-run", "--json"]).await;
-    let expected = json!({"dry_run": true, "payloads": 1, "attempts": 2, "pages": 0, "keys": 0, "gate_keys": 0, "locks": 0});
+    let expected = json!({"dry_run": true, "payloads": 1, "attempts": 2, "pages": 0, "keys": 0, "gate_keys": 0, "hook_keys": 0, "locks": 0});
     assert_eq!((code, answer), (0, expected));
     let mut process = rig.spawn(&["run"]);
     while rig.database.number("(SELECT count(*) FROM event)").await > 0 {
@@ -231,7 +231,7 @@ async fn a_person_purges_by_hand_and_sees_what_went(database: Database) {
         assert_eq!(code, 0, "{answer}");
         answer
     };
-    let went = |is_dry: bool, payloads: u64, keys: u64| json!({"dry_run": is_dry, "payloads": payloads, "attempts": 0, "pages": 0, "keys": keys, "gate_keys": 0, "locks": 0});
+    let went = |is_dry: bool, payloads: u64, keys: u64| json!({"dry_run": is_dry, "payloads": payloads, "attempts": 0, "pages": 0, "keys": keys, "gate_keys": 0, "hook_keys": 0, "locks": 0});
     assert_eq!(purge(&["--dry-run"]).await, went(true, 1, 1));
     assert_eq!(purge(&["--dry-run"]).await, went(true, 1, 1), "nothing was done");
     assert_eq!(purge(&[]).await, went(false, 1, 1));

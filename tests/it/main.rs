@@ -50,6 +50,7 @@ mod delivery_tls;
 mod floors;
 mod gate_processes;
 mod histories;
+mod hooks;
 mod hostile_receiver;
 mod lateness;
 mod locks;

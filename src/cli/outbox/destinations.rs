@@ -24,8 +24,9 @@ impl Known {
     pub(in crate::cli) async fn all(app: &App) -> anyhow::Result<Vec<Self>> {
         let now = app.store.now().await?;
         let mut views = app.store.destinations().await?;
-        let configured: BTreeSet<&str> =
-            app.config.jobs.values().map(|job| job.destination.name.as_str()).collect();
+        let of_jobs = app.config.jobs.values().map(|job| job.destination.name.as_str());
+        let of_hooks = app.config.hooks.values().map(|hook| hook.destination.name.as_str());
+        let configured: BTreeSet<&str> = of_jobs.chain(of_hooks).collect();
         for name in &configured {
             if views.iter().all(|view| view.name != *name) {
                 views.push(DestinationView { name: (*name).to_owned(), ..DestinationView::default() });

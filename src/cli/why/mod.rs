@@ -1,6 +1,7 @@
 //! `onlynew why JOB …`: why a record did or did not become an event, what a run did, and what was never read.
 
 mod gap;
+mod hook;
 mod key;
 mod run;
 
@@ -21,7 +22,7 @@ const LIMIT: u32 = 1_000;
 Exit codes: 0 answered; 1 the key or run is not known to the job, or a part of the gap was never read.
 A key of several parts is written as it is shown, [\"7\",\"en\"], or 7,en.")]
 pub(super) struct Why {
-    /// The job's name in the jobs file.
+    /// The job's or the hook's name in the jobs file.
     job: String,
     /// The record's key: tell all that happened to it.
     #[arg(required_unless_present_any = ["event", "run", "gap"], conflicts_with_all = ["run", "gap"])]
@@ -51,6 +52,11 @@ struct Asked {
 impl Why {
     pub(super) async fn run(&self, session: &Session) -> anyhow::Result<Exit> {
         let app = session.open("warn").await?;
+        if let Some(hook) = app.config.hooks.get(&self.job) {
+            let exit = hook::tell(session, &app, hook, self.key.as_deref(), self.limit).await;
+            app.store.close().await;
+            return exit;
+        }
         let job = Arc::clone(find_job(&app.config, &self.job)?);
         let Some(row) = app.row_of(&job).await? else {
             return Err(bad_input(format!(

@@ -1,10 +1,14 @@
-//! Good configurations of the gate and the server.
+//! Good configurations of the gate, the hooks and the server.
 
 use std::time::Duration;
 
 use onlynew::{
-    config::server::May,
-    domain::gate::{AfterDone, AfterFailure, ScopeRules},
+    config::{hook::KeyRule, server::May},
+    domain::{
+        gate::{AfterDone, AfterFailure, ScopeRules},
+        hook::{KeyField, OnMissingKey},
+        webhook::Scheme,
+    },
 };
 use secrecy::ExposeSecret;
 
@@ -53,4 +57,50 @@ fn jobs_alone_are_served_by_nobody() {
     let text = "jobs: {a: {connector: github, auth: {token: t}, with: {owner: o, repo: r}, stream: issues, every: 1m, \
                 destination: \"http://localhost/webhook/a\"}}";
     assert!(config(text).server.is_none());
+}
+
+#[test]
+fn a_hook_has_what_is_written_and_defaults_for_the_rest() {
+    let config = config(
+        r#"
+hooks:
+  paid:
+    path: /in/orders
+    verify: {scheme: stripe, secrets: ["${STRIPE_KEY}"]}
+    key: "{{ body.id }}"
+    destination: http://localhost/webhook/paid
+  slack:
+    path: /in/slack
+    verify:
+      {scheme: hmac, secrets: s, header: X-Slack-Signature, prefix: v0=, timestamp: X-Slack-Request-Timestamp,
+       message: "v0:{timestamp}:{body}", tolerance: 1m}
+    key_fields: [type, event.id, {time: event_time, round: 10s}]
+    on_missing_key: reject
+    retention: 30d
+    destination: {url: http://localhost/webhook/slack, order: none}
+"#,
+    );
+    assert!(config.server.is_some() && config.warnings.is_empty());
+    let paid = &config.hooks["paid"];
+    assert_eq!(
+        (paid.tolerance, paid.max_body, paid.duplicate_status),
+        (Duration::from_mins(5), 1_000_000, 200)
+    );
+    assert_eq!((paid.on_missing_key, paid.retention), (OnMissingKey::Quarantine, None));
+    assert_eq!(
+        (paid.content_types.as_slice(), paid.destination.url.path()),
+        (&["application/json".to_owned()][..], "/webhook/paid")
+    );
+    let slack = &config.hooks["slack"];
+    let Scheme::Hmac(hmac) = &slack.scheme else { panic!("{:?}", slack.scheme) };
+    assert_eq!(
+        (hmac.header.as_str(), hmac.timestamp.as_deref()),
+        ("x-slack-signature", Some("x-slack-request-timestamp"))
+    );
+    let KeyRule::Fields(fields) = &slack.key else { panic!("{:?}", slack.key) };
+    assert!(matches!(fields[2], KeyField::Time(_, round) if round == Duration::from_secs(10)));
+    assert_eq!(
+        (slack.on_missing_key, slack.retention),
+        (OnMissingKey::Reject, Some(Duration::from_hours(720)))
+    );
 }

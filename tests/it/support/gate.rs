@@ -4,6 +4,7 @@ use std::{path::Path, sync::Arc};
 
 use onlynew::{
     domain::gate::{Act, Answer, GateKey, ScopeRules},
+    intake::intake,
     server::Server,
     store::{Acquired, Acted, KeyAct, KeyAsk, Store},
 };
@@ -81,14 +82,26 @@ impl Said {
 impl GateServer {
     /// A server that this jobs file describes, less `server.listen`.
     pub async fn start(database: Database, server: &str, gate: &str) -> Self {
-        let text = format!("server: {{listen: \"127.0.0.1:0\"{server}}}\ngate: {gate}\n");
+        Self::start_with(database, server, &format!("gate: {gate}")).await
+    }
+
+    /// The same with any other parts.
+    pub async fn start_with(database: Database, server: &str, rest: &str) -> Self {
+        let text = format!("server: {{listen: \"127.0.0.1:0\"{server}}}\n{rest}\n");
         let config = onlynew::config::load_str("jobs.yaml", &text, Path::new(""), &|_| None);
         let config = config.unwrap_or_else(|errors| panic!("{errors}"));
         let store = database.open().await;
-        let server = Server::bind(&config.server.unwrap(), store, config.scopes).await.unwrap();
+        let mut hooks = Vec::new();
+        for hook in config.hooks.values() {
+            hooks.push((Arc::clone(hook), store.register_job(&hook.name, None).await.unwrap()));
+        }
+        let (intake, writer) = intake(Arc::clone(&store));
+        let server =
+            Server::bind(&config.server.unwrap(), store, config.scopes, hooks, &intake).await.unwrap();
         let url = format!("http://{}", server.address().unwrap());
         let stop = CancellationToken::new();
         tokio::spawn(server.serve(stop.clone()));
+        tokio::spawn(writer.run(|| {}));
         Self { url, database, client: reqwest::Client::new(), _stop: stop.drop_guard() }
     }
 

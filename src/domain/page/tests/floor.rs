@@ -37,7 +37,7 @@ fn c27_a_live_record_below_the_floor_is_no_news_where_nothing_is_known_of_it() {
         let told = page.events.first().map(|event| {
             let body: serde_json::Value = serde_json::from_str(&event.body).unwrap();
             let text = |name: &str| body.get(name).cloned().unwrap_or_default();
-            let kind = event.kind.event_type();
+            let kind = event.event_type;
             (kind, text("re_seen") == true, text("previous_version").as_i64(), event.sequence)
         });
         assert_eq!(told, expected, "{is_replay} {name} {version:?}");

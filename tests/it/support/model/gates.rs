@@ -1,16 +1,18 @@
-//! The gate and the locks of a watched store are the real ones: no history asks them for anything.
+//! The gate, the locks and the hooks of a watched store are the real ones: no history asks them for anything.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use onlynew::{
     domain::{
+        content::Hash,
         gate::{GateKey, ScopeRules},
+        key::RecordKey,
         lock,
     },
     store::{
-        Acquired, Acted, Gates, KeyAct, KeyAsk, KeyFilter, KeyView, LockTaken, LockView, Locks, Released,
-        ScopeView, StoreError,
+        Acquired, Acted, Gates, HookDelivery, HookKey, HookTotals, Hooks, JobId, KeyAct, KeyAsk, KeyFilter,
+        KeyView, LockTaken, LockView, Locks, Received, Released, ScopeView, StoreError,
     },
 };
 
@@ -78,5 +80,24 @@ impl Locks for WatchedStore {
 
     async fn expire_lock(&self, name: &GateKey) -> Result<Option<bool>, StoreError> {
         self.inner.expire_lock(name).await
+    }
+}
+
+#[async_trait]
+impl Hooks for WatchedStore {
+    async fn receive(&self, deliveries: Arc<[HookDelivery]>) -> Result<Vec<Received>, StoreError> {
+        self.inner.receive(deliveries).await
+    }
+
+    async fn hook_totals(&self) -> Result<BTreeMap<JobId, HookTotals>, StoreError> {
+        self.inner.hook_totals().await
+    }
+
+    async fn hook_key(&self, hook: JobId, key: &RecordKey) -> Result<Option<HookKey>, StoreError> {
+        self.inner.hook_key(hook, key).await
+    }
+
+    async fn accept_hook(&self, id: Hash, delivery: &HookDelivery) -> Result<Option<Received>, StoreError> {
+        self.inner.accept_hook(id, delivery).await
     }
 }
