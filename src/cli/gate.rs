@@ -109,17 +109,16 @@ async fn scopes(session: &Session, app: &App) -> anyhow::Result<Exit> {
             ["scope", "in progress", "done", "failed", "asked", "let through", "duplicates", "taken over"];
         let rows = views.iter().map(|view| {
             let totals = view.totals;
-            let counts = [
-                view.in_progress,
-                view.done,
-                view.failed,
-                totals.asked,
-                totals.started,
-                totals.duplicates(),
-                totals.taken_over,
-            ];
-            let [a, b, c, d, e, f, g] = counts.map(|count| count.to_string());
-            [view.scope.clone(), a, b, c, d, e, f, g]
+            [
+                view.scope.clone(),
+                view.in_progress.to_string(),
+                view.done.to_string(),
+                view.failed.to_string(),
+                totals.asked.to_string(),
+                totals.started.to_string(),
+                totals.duplicates().to_string(),
+                totals.taken_over.to_string(),
+            ]
         });
         table::table(header, rows)
     });

@@ -181,11 +181,7 @@ impl Event {
         headers: &BTreeMap<String, String>,
         data: &RawValue,
     ) -> Result<Self, serde_json::Error> {
-        let text: String = [&hook.uid, key.as_str(), RECEIVED]
-            .iter()
-            .map(|part| format!("{}:{part};", part.len()))
-            .collect();
-        let id = format!("evt_{}", Hash::of(text.as_bytes()).hex());
+        let id = id_of([hook.uid.as_str(), key.as_str(), RECEIVED]);
         let body = serde_json::to_string(&Body {
             id: &id,
             r#type: RECEIVED,
@@ -235,8 +231,13 @@ fn event_id(source: &EventSource, change: &Change<'_>) -> String {
     let parts =
         [&source.job_uid, "", change.key.as_str(), &sequence, &version, &hash, change.kind.event_type()];
     let replay = change.replay.filter(|replay| replay.resends).map(|replay| replay.uid.as_str());
+    id_of(parts.into_iter().chain(replay))
+}
+
+/// An id made of parts, so that no two lists of them make one.
+fn id_of<'a>(parts: impl IntoIterator<Item = &'a str>) -> String {
     let mut text = String::new();
-    for part in parts.into_iter().chain(replay) {
+    for part in parts {
         text.push_str(&format!("{}:{part};", part.len()));
     }
     format!("evt_{}", Hash::of(text.as_bytes()).hex())

@@ -20,9 +20,10 @@ pub(super) fn document(operations: &[Operation], needs_token: bool) -> Value {
             path.insert(operation.method.as_str().to_lowercase(), described);
         }
     }
-    let mut components = json!({"schemas": generator.take_definitions(true)});
+    let mut components = Map::from_iter([("schemas".to_owned(), generator.take_definitions(true).into())]);
     if needs_token {
-        components["securitySchemes"] = json!({"token": {"type": "http", "scheme": "bearer"}});
+        let scheme = json!({"token": {"type": "http", "scheme": "bearer"}});
+        components.insert("securitySchemes".to_owned(), scheme);
     }
     json!({
         "openapi": "3.1.0",
@@ -38,14 +39,14 @@ pub(super) fn document(operations: &[Operation], needs_token: bool) -> Value {
 }
 
 fn described(operation: &Operation, needs_token: bool, generator: &mut SchemaGenerator) -> Value {
-    let mut described = json!({
-        "operationId": operation.id,
-        "summary": operation.summary,
-        "parameters": parameters(&operation.path),
-    });
+    let mut described = Map::new();
+    let mut tell = |name: &str, value: Value| described.insert(name.to_owned(), value);
+    tell("operationId", operation.id.as_ref().into());
+    tell("summary", operation.summary.into());
+    tell("parameters", parameters(&operation.path).into());
     if let Some(body) = operation.body {
-        described["requestBody"] =
-            json!({"required": false, "content": {"application/json": {"schema": body(generator)}}});
+        let content = json!({"application/json": {"schema": body(generator)}});
+        tell("requestBody", json!({"required": false, "content": content}));
     }
     let mut responses: Map<String, Value> = Map::new();
     for answered in &operation.answers {
@@ -53,11 +54,11 @@ fn described(operation: &Operation, needs_token: bool, generator: &mut SchemaGen
         let content = json!({"application/json": {"schema": body(generator)}});
         responses.insert(status.as_str().to_owned(), json!({"description": means, "content": content}));
     }
-    described["responses"] = responses.into();
+    tell("responses", responses.into());
     if needs_token && !operation.may.is_empty() {
-        described["security"] = json!([{"token": []}]);
+        tell("security", json!([{"token": []}]));
     }
-    described
+    described.into()
 }
 
 /// The parameters that stand in a path.

@@ -183,7 +183,7 @@ fn judge(lines: &[String]) {
                 hold.until = hold.until.max(number(until));
             }
             ["yes", key, fence, _] => {
-                holds.get_mut(key).unwrap().get_mut(&number(fence)).unwrap().is_ended = true
+                holds.get_mut(key).unwrap().get_mut(&number(fence)).unwrap().is_ended = true;
             }
             _ => {}
         }

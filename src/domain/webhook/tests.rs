@@ -6,7 +6,7 @@ const NOW: Instant = Instant::from_seconds(1_700_000_000);
 const TOLERANCE: Duration = Duration::from_mins(5);
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }
 
 fn sign(secret: &str, parts: &[&[u8]]) -> Vec<u8> {
