@@ -7,9 +7,14 @@ use axum::{
     extract::{FromRequest, Request},
     http::{HeaderMap, StatusCode, header::CONTENT_TYPE},
 };
-use serde::de::DeserializeOwned;
+use schemars::JsonSchema;
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeOwned, Error},
+};
 
 use super::problem::Problem;
+use crate::domain::numbers;
 
 /// The largest body that is read, in bytes: a thousand keys with what belongs to them.
 const LARGEST: usize = 4_000_000;
@@ -38,6 +43,19 @@ impl<T: DeserializeOwned, S: Sync> FromRequest<S> for Body<T> {
         }
         check_type(&parts.headers)?;
         parse(&bytes).map(Self)
+    }
+}
+
+/// The number that something was acquired with. `12.0` is 12, as JSON Schema has it.
+#[derive(Clone, Copy, Debug, JsonSchema)]
+#[schemars(transparent)]
+pub(super) struct Fence(#[schemars(range(min = 0))] pub(super) i64);
+
+impl<'de> Deserialize<'de> for Fence {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let number = serde_json::Number::deserialize(deserializer)?;
+        let whole = numbers::canonical(&number.to_string()).parse().map(Self);
+        whole.map_err(|_| D::Error::custom(format!("`fence` is {number}, which was never given")))
     }
 }
 

@@ -18,8 +18,8 @@ use self::forms::{Ask, AskOf, Asks, Completion, Failure, Renewal, Standing, Told
 use super::{
     Service,
     body::Body,
-    operation::{Answered, Form, Operation, form, wrong},
-    path::{Asked, Scope, key},
+    operation::{Answered, Asked, Operation, wrong},
+    path::{KeyOf, Scope, key},
     problem::{ErrorDetail, Problem},
 };
 use crate::{
@@ -46,7 +46,7 @@ pub(super) fn operations() -> Vec<Operation> {
     let unknown = || {
         Answered::problem(StatusCode::NOT_FOUND, "There is no such scope, or nobody has acquired the key.")
     };
-    let asked = |path, id, summary, body: Form, handler, answers: Vec<Answered>| Operation {
+    let asked = |path, id, summary, body: Asked, handler, answers: Vec<Answered>| Operation {
         method: Method::POST,
         path: Cow::Borrowed(path),
         id: Cow::Borrowed(id),
@@ -61,7 +61,7 @@ pub(super) fn operations() -> Vec<Operation> {
             "/v1/gate/{scope}/{key}/acquire",
             "acquire",
             "Asks whether something may be done now.",
-            form::<Ask>,
+            Asked::perhaps::<Ask>(),
             post(acquire),
             vec![
                 told(
@@ -80,7 +80,7 @@ pub(super) fn operations() -> Vec<Operation> {
             "/v1/gate/{scope}/acquire",
             "acquire_all",
             "Asks the same for up to a thousand keys, in one transaction.",
-            form::<Asks>,
+            Asked::by::<Asks>(),
             post(acquire_all),
             vec![
                 Answered::with::<ToldAll>(StatusCode::OK, "An answer for each key, in their order."),
@@ -91,7 +91,7 @@ pub(super) fn operations() -> Vec<Operation> {
             "/v1/gate/{scope}/{key}/complete",
             "complete",
             "Says that it was done.",
-            form::<Completion>,
+            Asked::by::<Completion>(),
             post(complete),
             vec![told(StatusCode::OK, "It is `done`."), lost(), unknown()],
         ),
@@ -99,7 +99,7 @@ pub(super) fn operations() -> Vec<Operation> {
             "/v1/gate/{scope}/{key}/fail",
             "fail",
             "Says that it was not done.",
-            form::<Failure>,
+            Asked::by::<Failure>(),
             post(fail),
             vec![told(StatusCode::OK, "It is `failed`."), lost(), unknown()],
         ),
@@ -107,7 +107,7 @@ pub(super) fn operations() -> Vec<Operation> {
             "/v1/gate/{scope}/{key}/renew",
             "renew",
             "Keeps a key for a lease more.",
-            form::<Renewal>,
+            Asked::by::<Renewal>(),
             post(renew),
             vec![told(StatusCode::OK, "It is `in_progress`."), lost(), unknown()],
         ),
@@ -210,7 +210,7 @@ impl IntoResponse for Answering {
 
 async fn acquire(
     State(service): State<Arc<Service>>,
-    Asked { scope, key }: Asked,
+    KeyOf { scope, key }: KeyOf,
     Body(body): Body<Ask>,
 ) -> Result<Answering, Problem> {
     let asks = [ask(key, [body.fingerprint, body.owner, body.correlation_id], body.metadata)?];
@@ -240,34 +240,34 @@ async fn acquire_all(
 
 async fn complete(
     State(service): State<Arc<Service>>,
-    asked: Asked,
+    asked: KeyOf,
     Body(body): Body<Completion>,
 ) -> Result<(StatusCode, Json<Told>), Problem> {
     let result = body.result.map(|json| json.get().to_owned());
-    service.act(asked, body.fence, Act::Complete, result, None).await
+    service.act(asked, body.fence.0, Act::Complete, result, None).await
 }
 
 async fn fail(
     State(service): State<Arc<Service>>,
-    asked: Asked,
+    asked: KeyOf,
     Body(body): Body<Failure>,
 ) -> Result<(StatusCode, Json<Told>), Problem> {
     short_enough("reason", body.reason.as_deref())?;
-    service.act(asked, body.fence, Act::Fail, None, body.reason).await
+    service.act(asked, body.fence.0, Act::Fail, None, body.reason).await
 }
 
 async fn renew(
     State(service): State<Arc<Service>>,
-    asked: Asked,
+    asked: KeyOf,
     Body(body): Body<Renewal>,
 ) -> Result<(StatusCode, Json<Told>), Problem> {
-    service.act(asked, body.fence, Act::Renew, None, None).await
+    service.act(asked, body.fence.0, Act::Renew, None, None).await
 }
 
 impl Service {
     async fn act(
         &self,
-        Asked { scope, key }: Asked,
+        KeyOf { scope, key }: KeyOf,
         fence: i64,
         act: Act,
         result: Option<String>,
@@ -302,7 +302,7 @@ fn unknown_key(scope: &str, key: &GateKey) -> Problem {
 
 async fn read(
     State(service): State<Arc<Service>>,
-    Asked { scope, key }: Asked,
+    KeyOf { scope, key }: KeyOf,
 ) -> Result<Json<Told>, Problem> {
     let view = service.store.gate_key(&scope.name, &key).await?;
     let view = view.ok_or_else(|| unknown_key(&scope.name, &key))?;

@@ -22,7 +22,7 @@ use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::{
-    operation::{Answered, Operation},
+    operation::{Answered, Asked, Operation},
     problem::Problem,
 };
 use crate::{
@@ -93,7 +93,7 @@ impl Listening {
             id: format!("hook_{name}").into(),
             summary: "Takes a webhook in.",
             may: &[],
-            body: Some(|_| schemars::json_schema!({})),
+            body: Some(Asked { form: |_| schemars::json_schema!({}), is_required: true }),
             answers: vec![
                 Answered::with::<Told>(StatusCode::OK, "It goes on, or it came before."),
                 Answered::with::<Told>(

@@ -1,4 +1,5 @@
-//! Locks over HTTP: `POST /v1/locks/{name}/acquire | renew | release`, `GET` and `DELETE /v1/locks/{name}`.
+//! Locks over HTTP: `POST /v1/locks/{name}/acquire | renew | release | expire` and `GET
+//! /v1/locks/{name}`.
 
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
@@ -7,7 +8,7 @@ use axum::{
     extract::State,
     http::{HeaderName, Method, StatusCode, header::RETRY_AFTER},
     response::{IntoResponse, Response},
-    routing::{delete, get, post},
+    routing::{get, post},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -15,8 +16,8 @@ use tokio::time::Instant as Deadline;
 
 use super::{
     Service,
-    body::Body,
-    operation::{Answered, Form, Operation, form, wrong},
+    body::{Body, Fence},
+    operation::{Answered, Asked, Operation, wrong},
     path::Named,
     problem::{ErrorDetail, Problem},
 };
@@ -49,10 +50,10 @@ const FENCE: HeaderName = HeaderName::from_static("x-fence");
 #[serde(deny_unknown_fields)]
 struct Ask {
     /// How long it is held at most, from `1s` to `24h`: `1m` where nothing is said.
-    #[schemars(regex(pattern = r"^([0-9]{1,6}(ms|s|m|h|d)){1,4}$"))]
+    #[schemars(regex(pattern = r"^([1-9][0-9]{0,3}s|[1-9][0-9]{0,2}m|([1-9]|1[0-9]|2[0-4])h)$"))]
     lease: Option<String>,
     /// How long to wait for it, up to `1m`: not at all where nothing is said.
-    #[schemars(regex(pattern = r"^([0-9]{1,6}(ms|s|m|h|d)){1,4}$"))]
+    #[schemars(regex(pattern = r"^(0s|[1-9][0-9]{0,2}ms|[1-5]?[1-9]s|1m)$"))]
     wait: Option<String>,
     /// Who asks, such as the workflow and its execution.
     #[schemars(length(max = 1024))]
@@ -64,9 +65,9 @@ struct Ask {
 #[serde(deny_unknown_fields)]
 struct Renewal {
     /// The number that the lock was acquired with.
-    fence: i64,
+    fence: Fence,
     /// How long from now, from `1s` to `24h`: `1m` where nothing is said.
-    #[schemars(regex(pattern = r"^([0-9]{1,6}(ms|s|m|h|d)){1,4}$"))]
+    #[schemars(regex(pattern = r"^([1-9][0-9]{0,3}s|[1-9][0-9]{0,2}m|([1-9]|1[0-9]|2[0-4])h)$"))]
     lease: Option<String>,
 }
 
@@ -75,7 +76,7 @@ struct Renewal {
 #[serde(deny_unknown_fields)]
 struct Release {
     /// The number that the lock was acquired with.
-    fence: i64,
+    fence: Fence,
 }
 
 /// Where a lock stands.
@@ -144,7 +145,7 @@ pub(super) fn operations() -> Vec<Operation> {
     let lost = || told(StatusCode::CONFLICT, "The lock is another's by now, or was let go.");
     let unknown = || Answered::problem(StatusCode::NOT_FOUND, "Nobody has had the lock for a long time.");
     let operation =
-        |method, path, id, summary, body: Option<Form>, may, answers: Vec<Answered>, handler| Operation {
+        |method, path, id, summary, body: Option<Asked>, may, answers: Vec<Answered>, handler| Operation {
             method,
             path: Cow::Borrowed(path),
             id: Cow::Borrowed(id),
@@ -160,7 +161,7 @@ pub(super) fn operations() -> Vec<Operation> {
             "/v1/locks/{name}/acquire",
             "acquire_lock",
             "Takes a lock, or waits for it.",
-            Some(form::<Ask>),
+            Some(Asked::perhaps::<Ask>()),
             &[May::Locks],
             vec![
                 told(StatusCode::OK, "It is yours: send its `fence` along with whatever you write."),
@@ -173,7 +174,7 @@ pub(super) fn operations() -> Vec<Operation> {
             "/v1/locks/{name}/renew",
             "renew_lock",
             "Keeps a lock for longer.",
-            Some(form::<Renewal>),
+            Some(Asked::by::<Renewal>()),
             &[May::Locks],
             vec![told(StatusCode::OK, "It is yours still."), lost(), unknown()],
             post(renew),
@@ -183,7 +184,7 @@ pub(super) fn operations() -> Vec<Operation> {
             "/v1/locks/{name}/release",
             "release_lock",
             "Lets a lock go.",
-            Some(form::<Release>),
+            Some(Asked::by::<Release>()),
             &[May::Locks],
             vec![told(StatusCode::OK, "It is free."), lost(), unknown()],
             post(release),
@@ -199,14 +200,14 @@ pub(super) fn operations() -> Vec<Operation> {
             get(read),
         ),
         operation(
-            Method::DELETE,
-            "/v1/locks/{name}",
+            Method::POST,
+            "/v1/locks/{name}/expire",
             "expire_lock",
             "Ends the lease of a lock whose holder is known to be gone.",
             None,
             &[May::Admin],
             vec![told(StatusCode::OK, "The next that asks takes it over."), unknown()],
-            delete(expire),
+            post(expire),
         ),
     ]
 }
@@ -277,7 +278,7 @@ async fn renew(
     Body(body): Body<Renewal>,
 ) -> Result<Response, Problem> {
     let lease = lease(body.lease.as_deref())?;
-    act(&service, &name, body.fence, Act::Renew(lease)).await
+    act(&service, &name, body.fence.0, Act::Renew(lease)).await
 }
 
 async fn release(
@@ -285,7 +286,7 @@ async fn release(
     Named(name): Named,
     Body(body): Body<Release>,
 ) -> Result<Response, Problem> {
-    act(&service, &name, body.fence, Act::Release).await
+    act(&service, &name, body.fence.0, Act::Release).await
 }
 
 async fn act(service: &Service, name: &GateKey, fence: i64, what: Act) -> Result<Response, Problem> {

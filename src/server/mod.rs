@@ -86,7 +86,9 @@ fn router(service: &Arc<Service>, hooks: Vec<Operation>) -> Router {
         .into_iter()
         .flatten()
         .collect();
-    let document: Arc<Value> = Arc::new(openapi::document(&operations, service.access.has_tokens()));
+    let scopes: Vec<&str> = service.scopes.keys().map(String::as_str).collect();
+    let document = openapi::document(&operations, &scopes, service.access.has_tokens());
+    let document: Arc<Value> = Arc::new(document);
     operation::router(operations, service)
         .route("/openapi.json", get(async move || Json(document.as_ref().clone())))
         .fallback(nothing_there)

@@ -7,14 +7,14 @@ use super::operation::{Answered, Operation};
 use crate::domain::gate::LONGEST_KEY;
 
 /// The OpenAPI 3.1 document of these operations.
-pub(super) fn document(operations: &[Operation], needs_token: bool) -> Value {
+pub(super) fn document(operations: &[Operation], scopes: &[&str], needs_token: bool) -> Value {
     let mut settings = SchemaSettings::draft2020_12();
     settings.definitions_path = "/components/schemas".into();
     settings.meta_schema = None;
     let mut generator = settings.into_generator();
     let mut paths: Map<String, Value> = Map::new();
     for operation in operations {
-        let described = described(operation, needs_token, &mut generator);
+        let described = described(operation, scopes, needs_token, &mut generator);
         let path = paths.entry(operation.path.as_ref()).or_insert_with(|| json!({}));
         if let Some(path) = path.as_object_mut() {
             path.insert(operation.method.as_str().to_lowercase(), described);
@@ -38,15 +38,20 @@ pub(super) fn document(operations: &[Operation], needs_token: bool) -> Value {
     })
 }
 
-fn described(operation: &Operation, needs_token: bool, generator: &mut SchemaGenerator) -> Value {
+fn described(
+    operation: &Operation,
+    scopes: &[&str],
+    needs_token: bool,
+    generator: &mut SchemaGenerator,
+) -> Value {
     let mut described = Map::new();
     let mut tell = |name: &str, value: Value| described.insert(name.to_owned(), value);
     tell("operationId", operation.id.as_ref().into());
     tell("summary", operation.summary.into());
-    tell("parameters", parameters(&operation.path).into());
+    tell("parameters", parameters(&operation.path, scopes).into());
     if let Some(body) = operation.body {
-        let content = json!({"application/json": {"schema": body(generator)}});
-        tell("requestBody", json!({"required": false, "content": content}));
+        let content = json!({"application/json": {"schema": (body.form)(generator)}});
+        tell("requestBody", json!({"required": body.is_required, "content": content}));
     }
     let mut responses: Map<String, Value> = Map::new();
     for answered in &operation.answers {
@@ -62,7 +67,7 @@ fn described(operation: &Operation, needs_token: bool, generator: &mut SchemaGen
 }
 
 /// The parameters that stand in a path.
-fn parameters(path: &str) -> Vec<Value> {
+fn parameters(path: &str, scopes: &[&str]) -> Vec<Value> {
     let names = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
     names
         .map(|name| {
@@ -71,7 +76,8 @@ fn parameters(path: &str) -> Vec<Value> {
                     "type": "string", "minLength": 1, "maxLength": LONGEST_KEY,
                     "pattern": "^[^\\u0000-\\u001f\\u007f-\\u009f]+$",
                 }),
-                _ => json!({"type": "string", "minLength": 1}),
+                _ if scopes.is_empty() => json!({"type": "string", "minLength": 1}),
+                _ => json!({"type": "string", "enum": scopes}),
             };
             json!({"name": name, "in": "path", "required": true, "schema": schema})
         })

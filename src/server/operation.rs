@@ -17,7 +17,7 @@ use crate::config::server::May;
 pub(super) type Form = fn(&mut SchemaGenerator) -> Schema;
 
 /// How the schema of a type is made.
-pub(super) fn form<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+fn form<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     generator.subschema_for::<T>()
 }
 
@@ -32,9 +32,29 @@ pub(super) struct Operation {
     pub(super) summary: &'static str,
     /// A token has to be good for one of these; everybody may where there are none.
     pub(super) may: &'static [May],
-    pub(super) body: Option<Form>,
+    pub(super) body: Option<Asked>,
     pub(super) answers: Vec<Answered>,
     pub(super) handler: MethodRouter<Arc<Service>>,
+}
+
+/// The body of an operation's requests.
+#[derive(Clone, Copy)]
+pub(super) struct Asked {
+    pub(super) form: Form,
+    /// There has to be one.
+    pub(super) is_required: bool,
+}
+
+impl Asked {
+    /// A body of this type that has to be there.
+    pub(super) fn by<T: JsonSchema>() -> Self {
+        Self { form: form::<T>, is_required: true }
+    }
+
+    /// A body of this type that may be left out.
+    pub(super) fn perhaps<T: JsonSchema>() -> Self {
+        Self { form: form::<T>, is_required: false }
+    }
 }
 
 /// One of an operation's answers.

@@ -28,12 +28,12 @@ impl FromRequestParts<Arc<Service>> for Scope {
 }
 
 /// A key of a scope that is declared.
-pub(super) struct Asked {
+pub(super) struct KeyOf {
     pub(super) scope: Scope,
     pub(super) key: GateKey,
 }
 
-impl FromRequestParts<Arc<Service>> for Asked {
+impl FromRequestParts<Arc<Service>> for KeyOf {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, service: &Arc<Service>) -> Result<Self, Problem> {

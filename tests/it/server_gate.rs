@@ -264,6 +264,7 @@ async fn the_document_tells_of_every_operation() {
         "/v1/gate/{scope}/{key}/renew",
         "/v1/locks/{name}",
         "/v1/locks/{name}/acquire",
+        "/v1/locks/{name}/expire",
         "/v1/locks/{name}/release",
         "/v1/locks/{name}/renew",
     ];

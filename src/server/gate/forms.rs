@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 
-use super::super::problem::ErrorDetail;
+use super::super::{body::Fence, problem::ErrorDetail};
 use crate::{
     domain::{gate::GateState, instant::Instant},
     store::KeyView,
@@ -63,7 +63,7 @@ pub(super) struct AskOf {
 #[serde(deny_unknown_fields)]
 pub(super) struct Completion {
     /// The number that the key was acquired with.
-    pub(super) fence: i64,
+    pub(super) fence: Fence,
     /// What came of it: whoever asks for the key again is told.
     #[schemars(with = "Option<Value>")]
     pub(super) result: Option<Box<RawValue>>,
@@ -74,7 +74,7 @@ pub(super) struct Completion {
 #[serde(deny_unknown_fields)]
 pub(super) struct Failure {
     /// The number that the key was acquired with.
-    pub(super) fence: i64,
+    pub(super) fence: Fence,
     /// Why.
     #[schemars(length(max = 1024))]
     pub(super) reason: Option<String>,
@@ -85,7 +85,7 @@ pub(super) struct Failure {
 #[serde(deny_unknown_fields)]
 pub(super) struct Renewal {
     /// The number that the key was acquired with.
-    pub(super) fence: i64,
+    pub(super) fence: Fence,
 }
 
 /// What is answered about a key.
