@@ -278,7 +278,7 @@ impl App {
         }
         let (intake, writer) = intake(Arc::clone(&self.store));
         let scopes = self.config.scopes.clone();
-        let server = Server::bind(settings, Arc::clone(&self.store), scopes, hooks, &intake).await;
+        let server = Server::bind(settings, Arc::clone(&self.store), scopes, hooks, intake).await;
         let server = server.with_context(|| format!("cannot listen on {}", settings.listen))?;
         tracing::info!(address = %server.address()?, "the server listens");
         Ok(Some((server, writer)))

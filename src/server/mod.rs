@@ -35,6 +35,8 @@ use crate::{
 pub struct Server {
     listener: TcpListener,
     router: Router,
+    /// Also where there are no hooks: what stores for them ends with it, and not before.
+    intake: Intake,
 }
 
 /// What the operations work on.
@@ -54,7 +56,7 @@ impl Server {
         store: Arc<dyn Store>,
         scopes: BTreeMap<String, ScopeRules>,
         hooks: Vec<(Arc<Hook>, JobRow)>,
-        intake: &Intake,
+        intake: Intake,
     ) -> io::Result<Self> {
         let listener = TcpListener::bind(settings.listen).await?;
         let service = Arc::new(Service {
@@ -66,7 +68,7 @@ impl Server {
         let proxies = &settings.trusted_proxies;
         let listening = |(hook, row)| Listening::new(hook, row, intake.clone(), proxies.clone()).operation();
         let router = router(&service, hooks.into_iter().map(listening).collect());
-        Ok(Self { listener, router })
+        Ok(Self { listener, router, intake })
     }
 
     /// Where it listens.
@@ -76,8 +78,11 @@ impl Server {
 
     /// Serves requests until `stop`, then those that are under way.
     pub async fn serve(self, stop: CancellationToken) -> io::Result<()> {
-        let service = self.router.into_make_service_with_connect_info::<SocketAddr>();
-        axum::serve(self.listener, service).with_graceful_shutdown(stop.cancelled_owned()).await
+        let Self { listener, router, intake } = self;
+        let service = router.into_make_service_with_connect_info::<SocketAddr>();
+        let served = axum::serve(listener, service).with_graceful_shutdown(stop.cancelled_owned()).await;
+        drop(intake);
+        served
     }
 }
 

@@ -135,6 +135,7 @@ async fn a_process_that_runs_serves_the_gate_until_it_is_stopped(database: Datab
     };
     let asked = reqwest::Client::new().post(format!("{url}/v1/gate/charge/1/acquire")).send().await.unwrap();
     assert_eq!(asked.status(), 200);
+    assert!(running.try_wait().unwrap().is_none(), "it goes on though there are neither jobs nor hooks");
     let id = running.id().unwrap();
     std::process::Command::new("kill").arg(id.to_string()).status().unwrap();
     assert!(running.wait().await.unwrap().success());

@@ -97,7 +97,7 @@ impl GateServer {
         }
         let (intake, writer) = intake(Arc::clone(&store));
         let server =
-            Server::bind(&config.server.unwrap(), store, config.scopes, hooks, &intake).await.unwrap();
+            Server::bind(&config.server.unwrap(), store, config.scopes, hooks, intake).await.unwrap();
         let url = format!("http://{}", server.address().unwrap());
         let stop = CancellationToken::new();
         tokio::spawn(server.serve(stop.clone()));
